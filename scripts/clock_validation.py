@@ -30,8 +30,10 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build
 from fedcomp.network.links.contract import Links
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.remote.connections import Address, ClientEnd, ServerEnd
+from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.frames import Address
 from fedcomp.remote.processes import follow
+from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import OneRow, RemoteSimulation, ServerSimulation
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
@@ -154,7 +156,7 @@ def measured(words: list[str], folder: Path) -> float:
     ]
     for process in processes:
         process.start()
-    end.gather(CLIENTS, RUN, lambda line: None)
+    end.gather(CLIENTS, RUN)
     simulation = ServerSimulation.of(first, end)
     state, ledger = simulation.init(), Ledger()
     began = time.monotonic()

@@ -27,13 +27,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _join(given: argparse.Namespace) -> int:
     from fedcomp.config.compose import compose  # the rest takes seconds
-    from fedcomp.remote.connections import Address, ClientEnd, read_key
+    from fedcomp.remote.client_end import ClientEnd
+    from fedcomp.remote.frames import Address, read_key
     from fedcomp.remote.processes import join
 
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
     address, key = Address.of(given.server), read_key(given.key, make=False)
     try:
-        join(config, given.client, lambda run: ClientEnd(given.client, address, key, run, given.patience), say)
+        join(
+            config,
+            given.client,
+            lambda run, has: ClientEnd(given.client, address, key, run, given.patience, has=has),
+            say,
+        )
     except ValueError as error:
         say(f"client {given.client}: error: {error}")
         return 1

@@ -14,7 +14,8 @@ from itertools import pairwise
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
-from fedcomp.remote.connections import ClientEnd, ServerEnd
+from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.server_end import ServerEnd
 from fedcomp.wire import Ledger, Payload, WireError, WireLink
 from fedcomp.wire.packing import layout, pack, unpack
 

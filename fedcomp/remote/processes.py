@@ -6,7 +6,7 @@ own below it, with its state. Both save after the same rounds, so either end may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,18 @@ from fedcomp.config.instantiate import build
 from fedcomp.core.pytree import restore
 from fedcomp.core.version import __version__
 from fedcomp.distributed.context import ProcessContext
+from fedcomp.model.contract import frozen_of
+from fedcomp.provenance.check import run_inputs
+from fedcomp.provenance.files import digest
 from fedcomp.records import checkpoint
-from fedcomp.records.checkpoint import Checkpoint
+from fedcomp.records.checkpoint import Checkpoint, CheckpointContent
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT, owned
-from fedcomp.remote.connections import ClientEnd, Gone, ServerEnd
-from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, report_of
+from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.frames import Again
+from fedcomp.remote.kept import ABSENT, Kept
+from fedcomp.remote.server_end import ServerEnd
+from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out, report_of
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import prepare
 from fedcomp.training.place import RunPlace
@@ -35,41 +41,65 @@ from fedcomp.wire.ledger import GRADIENTS
 
 
 class ServerProcess(ProcessContext):
-    """The process that serves. `end`: its connections; `run`: names the run; `say`: shows a line to the user."""
+    """The process that serves.
+
+    Args:
+        end: its connections. place: of the run. need_all: stop where a client is lost. patience: seconds to wait for
+            clients of a run that goes on. say: shows a line to the user.
+    """
 
     over_tcp = True
 
-    def __init__(self, end: ServerEnd, run: str, say: Callable[[str], None]) -> None:
-        self._end, self._run, self._say = end, run, say
+    def __init__(
+        self, end: ServerEnd, place: RunPlace, need_all: bool, patience: float, say: Callable[[str], None]
+    ) -> None:
+        self._end, self._place, self._need_all, self._patience, self._say = end, place, need_all, patience, say
 
     def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
-        remote = ServerSimulation.of(simulation, self._end)
-        num = len(simulation.shards.sizes)
-        self._say(f"waiting for {num} clients at {self._end.address}: fedcomp-join ... --client 0 to {num - 1}")
-        self._end.gather(num, self._run, self._say)
+        end, num = self._end, len(simulation.shards.sizes)
+        remote = ServerSimulation.of(simulation, end)
+        end.may_go_on, end.kept = can_leave_out(simulation) and not self._need_all, Kept(self._place.path)
+        resumes = (self._place.path / CHECKPOINT).exists()
+        wait = self._patience if resumes and end.may_go_on else None
+        limit = "" if wait is None else f", {wait:g} s at most"
+        self._say(f"waiting for {num} clients at {end.address}{limit}: fedcomp-join ... --client 0 to {num - 1}")
+        end.gather(num, run_name(self._place, simulation), wait)
         return remote
 
 
-def serve(config: DictConfig, end: ServerEnd, say: Callable[[str], None]) -> list[Line]:
-    """Make a run with clients that join. Returns its record. Raises as `train`; Gone: a client is gone or late."""
+def serve(
+    config: DictConfig, end: ServerEnd, say: Callable[[str], None], need_all: bool = False, patience: float = 600.0
+) -> list[Line]:
+    """Make a run with clients that join. Returns its record.
+
+    Args:
+        need_all, patience, say: as in `ServerProcess`.
+    Raises:
+        as `train`; Gone: a client is gone or late, and the run cannot go on without it.
+    """
     check(config)
     place = RunPlace(config)
     try:
-        lines = train(config, ServerProcess(end, run_name(place), say))
+        lines = train(config, ServerProcess(end, place, need_all, patience, say))
     except BaseException as error:
         end.close(stop=" ".join(str(error).split()) or type(error).__name__)
         raise
     end.close(end=True)
     carried = end.carried
-    say(f"bytes of {carried.messages:,} messages: {carried.up:,} up, {carried.down:,} down")
+    again = f"; {carried.again:,} more in rounds made again" if carried.again else ""
+    say(f"bytes of {carried.messages:,} messages: {carried.up:,} up, {carried.down:,} down{again}")
+    if end.kept.absent:
+        say(f"{len(end.kept.absent)} rounds were made without some clients, who are named in {place.path / ABSENT}")
     return lines
 
 
-def join(config: DictConfig, client: int, connect: Callable[[str], ClientEnd], say: Callable[[str], None]) -> None:
+def join(
+    config: DictConfig, client: int, connect: Callable[[str, Sequence[int]], ClientEnd], say: Callable[[str], None]
+) -> None:
     """Be one client of a run until the server ends it.
 
     Args:
-        connect: gives the connection for the name of the run.
+        connect: gives the connection, from the name of the run and the rounds after which this client has its state.
     Raises:
         Gone: the server is gone, refuses, or stopped; the same command joins again.
     """
@@ -82,9 +112,10 @@ def join(config: DictConfig, client: int, connect: Callable[[str], ClientEnd], s
             simulation, _ = build_simulation(config, device)
             if not 0 <= client < len(simulation.shards.sizes):
                 raise ValueError(f"there is no client {client}: they are 0 to {len(simulation.shards.sizes) - 1}")
-            end = connect(run_name(place))
+            path, config_hash = folder / CHECKPOINT, place.path.parent.name
+            end = connect(run_name(place, simulation), [*states(path, config_hash), 0])
             try:
-                follow(RemoteSimulation.of(simulation, end), end, folder / CHECKPOINT, place.path.parent.name)
+                follow(RemoteSimulation.of(simulation, end), end, path, config_hash)
             except BaseException as error:
                 end.close(why=" ".join(str(error).split()) or "it was interrupted")
                 raise
@@ -93,53 +124,76 @@ def join(config: DictConfig, client: int, connect: Callable[[str], ClientEnd], s
 
 
 def follow(simulation: RemoteSimulation, end: ClientEnd, path: Path, config_hash: str) -> None:
-    """Do as the server says, from the state after the round that it begins with."""
-    state, ledger, done = None, Ledger(), 0
+    """Do as the server says, from the state after the round that it begins with.
+
+    A round is pure: where the server makes it again, the client goes back to what it had before.
+    """
+    state, done = None, 0
+    before: tuple[Any, dict[str, Tensor]] = None, {}
     while "end" not in (word := end.listen()):
-        if "stop" in word:
-            raise Gone(f"the server stopped: {word['stop']}; start both again, and they go on")
         if "save" in word:
             kept = {"state": state, "memory": dict(simulation.memory)}
             checkpoint.save(path, Checkpoint(done, kept, {}, 0.0), config_hash)
             end.say(done="saved")
             continue
-        index = int(word["round"])
-        if state is None:
-            state = _state_after(index, simulation, path, config_hash)
-        before = ledger.counters().get(GRADIENTS, 0)
-        state, result = simulation.round(index, state, ledger)
-        done = index + 1
-        if end.client in result.cohort.clients:
-            end.report(report_of(result, end.client, ledger.counters().get(GRADIENTS, 0) - before))
+        try:
+            if "again" in word:
+                raise Again
+            index = int(word["round"])
+            if state is None:
+                state = _state_after(index, simulation, path, config_hash)
+            before = state, dict(simulation.memory)
+            state, done = told_round(simulation, end, word, state), index + 1
+        except Again:
+            state = before[0]
+            simulation.memory.clear()
+            simulation.memory.update(before[1])
+            end.say(done="again")
+
+
+def told_round(simulation: RemoteSimulation, end: ClientEnd, word: Mapping[str, Any], state: Any) -> Any:
+    """The state after the round of which the server's word tells, once this client has made it, and reported."""
+    index, ledger = int(word["round"]), Ledger()
+    simulation.absent[index] = tuple(word["absent"])
+    new, result = simulation.round(index, state, ledger)
+    if end.client in result.cohort.clients:
+        end.report(report_of(result, end.client, ledger.counters()[GRADIENTS]))
+    return new
+
+
+def states(path: Path, config_hash: str) -> dict[int, CheckpointContent]:
+    """{rounds: this client's state after them}, from its last two checkpoints."""
+    found = [checkpoint.read(file) for file in (checkpoint.before(path), path) if file.exists()]
+    return {saved.round: saved for saved in found if saved.config_hash == config_hash}
 
 
 def _state_after(rounds: int, simulation: RemoteSimulation, path: Path, config_hash: str) -> Any:
-    """This client's state after so many rounds, from one of its last two checkpoints."""
+    """This client's state after so many rounds, which it has said that it has."""
     first = simulation.init()
-    if not rounds:
+    if not rounds:  # of an earlier run is what lies there
+        for file in (path, checkpoint.before(path)):
+            file.unlink(missing_ok=True)
         return first
-    found = []
-    for file in (path, checkpoint.before(path)):
-        if not file.exists():
-            continue
-        saved = checkpoint.read(file)
-        if (saved.round, saved.config_hash) == (rounds, config_hash):
-            simulation.memory.update(_below("memory.", saved.tensors))
-            return restore(first, _below("state.", saved.tensors))
-        found.append(saved.round)
-    raise ValueError(
-        f"the server goes on after round {rounds}, and this client has {found or 'no checkpoints'} in {path.parent}: "
-        "bring its folder back, or start the run anew (overwrite=true at the server)"
-    )
+    tensors = states(path, config_hash)[rounds].tensors
+    simulation.memory.update(_below("memory.", tensors))
+    return restore(first, _below("state.", tensors))
 
 
 def _below(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {path.removeprefix(name): tensor for path, tensor in tensors.items() if path.startswith(name)}
 
 
-def run_name(place: RunPlace) -> str:
-    """Names the run for both ends: its name, hash and seed, and the version of the code."""
-    return f"{place.path.parent.parent.name}/{place.path.parent.name}/{place.path.name}, fedcomp {__version__}"
+def run_name(place: RunPlace, simulation: Simulation) -> str:
+    """Names the run for both ends: its name, hash and seed, the version of the code, and fingerprints of what it reads.
+
+    Those are of the data set, of the user's own code, and of tensors of the model that nobody trains.
+    """
+    read = run_inputs(place.plain, lambda: simulation.dataset, frozen_of(simulation.model))
+    parts = [
+        f"{name}: {one.digest}" for kind in (read.data, read.code, read.frozen or {}) for name, one in kind.items()
+    ]
+    data = digest("\n".join(parts).encode())[:12]
+    return "/".join(place.path.parts[-3:]) + f" with data and code {data}, fedcomp {__version__}"
 
 
 def check(config: DictConfig) -> None:

@@ -16,13 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.fit import check_participation
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import map_tensors
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.contract import TaskModel
+from fedcomp.participation.absent import WithoutAbsent
+from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
-from fedcomp.remote.connections import ClientEnd, ServerEnd
+from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.link import ClientsLink, ServersLink
+from fedcomp.remote.server_end import Lost, ServerEnd
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
@@ -72,6 +76,10 @@ class OneRow:
         result = executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
         return map_tensors(lambda tensor: tensor.expand(cohort.size, *tensor.shape[1:]).clone(), result)
 
+    def moved(self, change: Tensor) -> OneRow:
+        """As the executor's."""
+        return replace(self, executor=self.executor.moved(change))
+
     def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
         """As the executor's."""
         return self.executor.parallel_map(function, pieces)
@@ -83,11 +91,13 @@ class RemoteSimulation(Simulation):
 
     Attributes:
         end: the connections. own: the data set with zeros in the place of all samples that are not this process's.
-        memory: as in `Link`, of this client, from round to round.
+        absent: {round: clients that it leaves out, though they were drawn}. memory: as in `Link`, of this client, from
+            round to round.
     """
 
     end: ServerEnd | ClientEnd
     own: Dataset
+    absent: dict[int, tuple[int, ...]]
     memory: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -95,8 +105,10 @@ class RemoteSimulation(Simulation):
         """The same simulation, made by processes. Raises ValueError: they cannot make it."""
         check_possible(simulation)
         parts = {name: getattr(simulation, name) for name in simulation.__dataclass_fields__}
-        changed = {"chunk_size": 1, "loop_runner": None, "optimum": None}
-        return cls(**parts | changed, end=end, own=own_samples(simulation, end.client))
+        absent = dict[int, tuple[int, ...]]()
+        participation = WithoutAbsent(simulation.participation, absent)
+        changed = {"chunk_size": 1, "loop_runner": None, "optimum": None, "participation": participation}
+        return cls(**parts | changed, end=end, own=own_samples(simulation, end.client), absent=absent)
 
     def clients(self, key: Key, ledger: Ledger) -> Any:
         """The clients of which this process has one, or none."""
@@ -104,7 +116,11 @@ class RemoteSimulation(Simulation):
         return OneRow(replace(executor, dataset=self.own), self.end.client)
 
     def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> Any:
-        """As `Simulation.attempt`, with a link between processes. Raises Gone: another process is gone or late."""
+        """As `Simulation.attempt`, with a link between processes.
+
+        Raises Gone: another process is gone or late. Lost, Again: so is a client of the cohort, without which the
+            round is made again.
+        """
         linked = replace(self, link=self._link(cohort))
         return Simulation.attempt(linked, index, state, cohort, ledger)
 
@@ -123,10 +139,24 @@ class ServerSimulation(RemoteSimulation):
     """The server's end: what the session runs."""
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
-        """As `Simulation.round`, by all processes. Metrics with one value a client are what the clients report."""
+        """As `Simulation.round`, by all processes, without the clients that are not here.
+
+        A round in which a client of the cohort gets lost is made again without it. Raises Gone: it cannot be.
+        """
         assert isinstance(self.end, ServerEnd)
-        self.end.tell(round=index)
-        new, result = super().round(index, state, ledger)
+        before = ledger.counters()
+        while True:
+            self.absent[index] = absent = self.end.begin(index)
+            try:
+                self.end.tell_round(index, absent, self.cohort(index).clients)
+                return self._with_reports(*super().round(index, state, ledger), ledger)
+            except Lost:
+                ledger.restore(before)
+                self.end.abandon()
+
+    def _with_reports(self, new: Any, result: RoundResult, ledger: Ledger) -> tuple[Any, RoundResult]:
+        """Metrics with one value a client are what the clients report."""
+        assert isinstance(self.end, ServerEnd)
         each = reported(result)
         reports = {
             client: np.frombuffer(self.end.report(client, 8 * len(each) + 8), "<f8") for client in result.cohort.clients
@@ -141,10 +171,9 @@ class ServerSimulation(RemoteSimulation):
         return new, replace(result, metrics=metrics)
 
     def gather_state(self, state: Any) -> Any:
-        """The server's state, once all clients have saved theirs."""
+        """The server's state, once all clients that are here have saved theirs."""
         assert isinstance(self.end, ServerEnd)
-        self.end.tell(save=True)
-        self.end.hear("saved")
+        self.end.save()
         return state
 
 
@@ -173,6 +202,15 @@ def own_samples(simulation: Simulation, client: int | None) -> Dataset:
     x, y = train.x.clone(), train.y.clone()
     x[others], y[others] = 0, 0
     return replace(simulation.dataset, train=Samples(x, y, train.owner))
+
+
+def can_leave_out(simulation: Simulation) -> bool:
+    """Whether the method goes on without a client that is gone."""
+    try:
+        check_participation(simulation.algorithm, Bernoulli(0.5), len(simulation.shards.sizes), simulation.rounds)
+    except ValueError:
+        return False
+    return True
 
 
 def check_possible(simulation: Simulation) -> None:

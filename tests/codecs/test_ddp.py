@@ -57,8 +57,6 @@ def test_other_hooks_learn_and_agree(together) -> None:
         assert all(torch.equal(found[name][0], theta) for found in together), name
         assert count.bits > 0, name
     assert together[0]["buckets"][3] > 1  # codecs: it had several buckets
-    floats = 2 * (64 + 16) + 2 * (16 + 10) + 16 + 10  # torch's PowerSGD sends as many
-    assert together[0]["powersgd"][1].bits == (ranked.STEPS + 1) * 32 * floats
 
 
 def test_a_hook_goes_on_from_its_state(together) -> None:

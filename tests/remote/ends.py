@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from fedcomp.check.noninterference import BROADCAST, RELAY, UP, RecordedRound
-from fedcomp.remote.connections import Address, CarriedBytes, ClientEnd, ServerEnd
+from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.frames import Address, CarriedBytes
 from fedcomp.remote.processes import follow
+from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
@@ -44,7 +46,7 @@ def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
         process.start()
     served = Served()
     try:
-        end.gather(num, RUN, lambda line: None)
+        end.gather(num, RUN)
         sim = ServerSimulation.of(first, end)
         served.state = sim.init()
         for index in range(sim.rounds):

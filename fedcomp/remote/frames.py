@@ -1,0 +1,194 @@
+"""Frames between a server process and client processes, over TCP: bytes alone, and authenticated.
+
+The connections are those of `multiprocessing.connection`, of which only bytes are used: nothing is ever unpickled. Both
+ends prove by an HMAC challenge that they hold the same key; the bytes themselves are not encrypted. A frame begins with
+one byte that says what it is: a message of the algorithm, a word, or a client's report. Only messages count as payload;
+everything else is framing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import select
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+MESSAGE, WORD, REPORT = b"m", b"w", b"r"
+HANDSHAKE_SECONDS = 10.0
+TOO_LONG = "a message is longer than any that it may send"
+MOST_WORDS = 1 << 20
+"""Bytes of the longest frame that is no message."""
+
+
+class Gone(ValueError):
+    """The other end is gone, late, or says what it must not; one line names it and what to do."""
+
+
+class Again(Exception):
+    """The server makes the round again: a client of the cohort is gone."""
+
+
+@dataclass
+class CarriedBytes:
+    """Bytes of messages, by direction, and how many messages there were.
+
+    Attributes:
+        again: bytes, both ways, of rounds that were made again, and to clients that came back.
+    """
+
+    up: int = 0
+    down: int = 0
+    messages: int = 0
+    again: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """HOST:PORT."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Raises ValueError: it is not HOST:PORT."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            raise ValueError(f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:7000")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def read_key(path: Path, make: bool) -> bytes:
+    """The shared key in a file; a server makes one that is missing, readable by its owner alone."""
+    if make and not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32) + "\n")
+    if not path.is_file():
+        raise ValueError(f"there is no key {path}: fedcomp-serve makes one; copy it to this machine")
+    key = path.read_bytes().strip()
+    if not key:
+        raise ValueError(f"the key {path} is empty: remove it, and fedcomp-serve makes one")
+    return key
+
+
+class Peer:
+    """One connection. `name`: of its other end; `has`: the rounds after which that one has its state."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self.name, self._patience = connection, name, 0.0
+        self.has: tuple[int, ...] = (0,)
+
+    def be_patient(self, seconds: float) -> None:
+        """How long the other end may take to send a frame, or to read one."""
+        self._patience = seconds
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        with _as_socket(self._connection) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def keep_alive(self, seconds: float) -> None:
+        """Notice within about so many seconds that the other end's machine is gone; it may take longer to answer."""
+        with _as_socket(self._connection) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in {"TCP_KEEPIDLE": seconds / 2, "TCP_KEEPINTVL": seconds / 10, "TCP_KEEPCNT": 5}.items():
+                if hasattr(socket, name):
+                    same.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), min(max(1, int(value)), 32767))
+
+    def send(self, kind: bytes, data: bytes) -> None:
+        """Raises Gone."""
+        try:
+            self._connection.send_bytes(kind + data)
+        except BlockingIOError as error:
+            raise Gone(f"{self.name} read nothing for {self._patience:g} s") from error
+        except OSError as error:
+            raise Gone(f"{self.name} is gone: {error.strerror or error}") from error
+
+    def receive(self, kind: bytes, most: int) -> bytes:
+        """The next frame, which must be of this kind, without its kind. Raises Gone, Again."""
+        found, data = self.next(max(most, MOST_WORDS))
+        if found != kind:
+            if kind != WORD and found == WORD:
+                raise self.stops(read_words(data))
+            raise Gone(f"{self.name} sends something else than is due: it runs other code, or another program")
+        if len(data) > most:
+            raise Gone(f"{self.name}: {TOO_LONG}")
+        return data
+
+    def next(self, most: int | None = None) -> tuple[bytes, bytes]:
+        """The next frame: its kind, and what it holds, at most `most` bytes. Raises Gone."""
+        try:
+            frame = self._connection.recv_bytes(None if most is None else most + 1)
+        except BlockingIOError as error:
+            raise Gone(f"{self.name} sent nothing for {self._patience:g} s") from error
+        except EOFError as error:
+            raise Gone(f"{self.name} is gone") from error
+        except OSError as error:
+            wrong = TOO_LONG if "bad message" in str(error) else error.strerror or error
+            raise Gone(f"{self.name} is gone: {wrong}") from error
+        return frame[:1], frame[1:]
+
+    def stops(self, said: Mapping[str, Any]) -> Exception:
+        """Why the other end says a word where something else is due."""
+        if "again" in said:
+            return Again()
+        if "left_out" in said:
+            why = said["left_out"]
+            return Gone(f"{self.name} goes on without this client ({why}); the same command joins again")
+        return Gone(f"{self.name} stops: {said.get('stop', 'it does not say why')}")
+
+    def check_there(self) -> None:
+        """Where nothing is due: raises Gone if the other end is gone, or stops."""
+        if readable(self._connection):
+            raise self.stops(read_words(self.receive(WORD, MOST_WORDS)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def readable(what: Any, seconds: float | None = 0.0) -> bool:
+    """Whether a socket or connection has something to read or accept, within so many seconds; None: without limit."""
+    return bool(select.select([what], [], [], seconds)[0])
+
+
+@contextlib.contextmanager
+def in_time(connection: Connection) -> Iterator[None]:
+    """Within the block the connection ends after `HANDSHAKE_SECONDS`, whatever the other end does not say."""
+    with _as_socket(connection) as same:
+        timer = threading.Timer(HANDSHAKE_SECONDS, same.shutdown, [socket.SHUT_RDWR])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def _as_socket(connection: Connection) -> socket.socket:
+    return socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+
+
+def words(content: Mapping[str, Any]) -> bytes:
+    """A frame's text."""
+    return json.dumps(content).encode()
+
+
+def read_words(frame: bytes) -> Mapping[str, Any]:
+    """What a frame says. Raises Gone: it is no text of ours."""
+    try:
+        content = json.loads(frame)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise Gone("a frame is damaged or foreign")
+    return content

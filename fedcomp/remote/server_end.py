@@ -1,0 +1,259 @@
+"""The server's end of the connections with its clients: who is there, who is gone, who comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from fedcomp.remote.frames import (
+    HANDSHAKE_SECONDS,
+    MESSAGE,
+    MOST_WORDS,
+    REPORT,
+    WORD,
+    Address,
+    Again,
+    CarriedBytes,
+    Gone,
+    Peer,
+    in_time,
+    read_words,
+    readable,
+    words,
+)
+from fedcomp.remote.kept import Kept
+
+BACKLOG = 128
+
+
+class Lost(Exception):
+    """A client of the cohort is gone or late: the round is made again without it."""
+
+
+class ServerEnd:
+    """The server's connections, one a client.
+
+    Attributes:
+        client: None, as in `Link.client`. carried: bytes of the messages so far.
+        kept: what clients need that come back.
+        may_go_on: whether a run goes on without a client that is gone or late; else it stops.
+    """
+
+    client = None
+
+    def __init__(
+        self, address: Address, key: bytes, patience: float = 600.0, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        try:
+            self._socket = socket.create_server((address.host, address.port), backlog=BACKLOG)
+        except OSError as error:
+            raise ValueError(f"cannot listen on {address}: {error.strerror}") from error
+        self._peers: dict[int, Peer] = {}
+        self._new: list[int] = []
+        self._needed: frozenset[int] = frozenset()  # the cohort of this round
+        self._key, self._patience, self._say = key, patience, say
+        self._num_clients, self._run = 0, ""
+        self.carried = self._before = CarriedBytes()
+        self.kept, self.may_go_on = Kept(), False
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; with port 0 the one that was free."""
+        host, port = self._socket.getsockname()[:2]
+        return Address(str(host), int(port))
+
+    def gather(self, num_clients: int, run: str, wait: float | None = None) -> None:
+        """Wait until every client has come. Who is not of this run, or comes twice, is refused with a line.
+
+        Args:
+            run: names the run. wait: seconds after which it goes on with those who have come; None: without limit.
+        """
+        self._num_clients, self._run = num_clients, run
+        until = None if wait is None else time.monotonic() + wait
+        while len(self._peers) < num_clients:
+            if not readable(self._socket, None if until is None else max(0.0, until - time.monotonic())):
+                break
+            before = len(self._peers)
+            self._accept()
+            if len(self._peers) > before:
+                self._say(f"{len(self._peers)} of {num_clients} clients are here")
+
+    def begin(self, index: int) -> tuple[int, ...]:
+        """A round begins: who comes back makes the rounds that it missed. Returns the clients that are not here.
+
+        Raises Gone: the run cannot go on without a client that is gone.
+        """
+        for client in list(self._peers):
+            if client not in self._new:
+                self._or_lose(client, Peer.check_there)
+        while readable(self._socket):
+            self._accept()
+        for client in self._new:
+            self._or_lose(client, functools.partial(self._catch_up, client, index))
+        self._new = []
+        if not self._peers:
+            raise Gone("no client is here: start them and the server again, and they go on")
+        absent = tuple(client for client in range(self._num_clients) if client not in self._peers)
+        if self.may_go_on:
+            self.kept.begin(index, absent, range(self._num_clients))
+        self._before = replace(self.carried)
+        return absent
+
+    def tell_round(self, index: int, absent: Sequence[int], cohort: Sequence[int]) -> None:
+        """Tell all clients that a round begins. Raises Lost, Gone."""
+        self._needed = frozenset(cohort)
+        self._tell(round=index, absent=absent)
+        if not self._needed <= self._peers.keys():
+            raise Lost
+
+    def abandon(self) -> None:
+        """All clients go back to the round's beginning, and what they have sent since then is dropped. Raises Gone."""
+        carried = self.carried.up + self.carried.down - self._before.up - self._before.down
+        self.carried = replace(self._before, again=self._before.again + carried)
+        self._tell(again=True)
+        for client in list(self._peers):
+            self._or_lose(client, _drain)
+
+    def send(self, client: int, message: bytes) -> None:
+        """A message of the algorithm down; for a client that is away it is kept. Raises Lost, Gone."""
+        self.carried.down += len(message)
+        self.carried.messages += 1
+        if self.may_go_on:
+            self.kept.add(client, message)
+        if client in self._peers:
+            self._or_lose(client, lambda peer: peer.send(MESSAGE, message))
+        if client in self._needed and client not in self._peers:
+            raise Lost
+
+    def receive(self, client: int, most: int) -> bytes:
+        """A message of the algorithm up, of at most `most` bytes. Raises Lost, Gone."""
+        message = self._hear(client, MESSAGE, most)
+        self.carried.up += len(message)
+        self.carried.messages += 1
+        return message
+
+    def report(self, client: int, num: int) -> bytes:
+        """What a client reports of itself, `num` bytes. Raises Lost, Gone."""
+        report = self._hear(client, REPORT, num)
+        if len(report) != num:
+            raise Gone(f"client {client} reports {len(report)} bytes instead of {num}: it runs other code")
+        return report
+
+    def save(self) -> None:
+        """All clients who are here save their states after the last round. Raises Gone."""
+        self._tell(save=True)
+        for client in list(self._peers):
+            self._or_lose(client, _wait_for_save)
+        if self.may_go_on:
+            self.kept.save([client for client in range(self._num_clients) if client not in self._peers])
+
+    def close(self, **content: Any) -> None:
+        """Tell the clients why it ends, as far as they still listen, and close all connections."""
+        for peer in self._peers.values():
+            try:
+                peer.send(WORD, words(content))
+            except Gone:
+                continue
+        for peer in self._peers.values():
+            peer.close()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        connection = Connection(self._socket.accept()[0].detach())
+        try:
+            with in_time(connection):
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+            self._welcome(Peer(connection, "a new client"))
+        except AuthenticationError:
+            self._say("refused: somebody with another key")
+        except Gone as error:
+            self._say(f"refused: {error}")
+        except (OSError, EOFError):
+            self._say("refused: somebody who does not speak fedcomp")
+        else:
+            return
+        connection.close()
+
+    def _welcome(self, peer: Peer) -> None:
+        peer.be_patient(HANDSHAKE_SECONDS)
+        hello = read_words(peer.receive(WORD, MOST_WORDS))
+        client, theirs = hello.get("client"), hello.get("run")
+        wrong = None
+        if theirs != self._run:
+            wrong = f"it joins the run {theirs}, and this is {self._run}: give both the same options, data and code"
+        elif not isinstance(client, int) or not 0 <= client < self._num_clients:
+            wrong = f"there is no client {client}: they are 0 to {self._num_clients - 1}"
+        elif client in self._peers:
+            wrong = f"client {client} is here already"
+        peer.send(WORD, words({"refused": wrong}))
+        if wrong is not None:
+            raise Gone(wrong)
+        peer.name, peer.has = f"client {client}", tuple(map(int, hello.get("has", ())))
+        peer.be_patient(self._patience)
+        self._peers[int(str(client))] = peer
+        self._new.append(int(str(client)))
+
+    def _catch_up(self, client: int, index: int, peer: Peer) -> None:
+        """Send a client what it needs to make the rounds before `index` that it has not made, or has lost."""
+        rounds = self.kept.since(client, peer.has, index)
+        saved = index if self.kept.saved is None else self.kept.saved
+        for one in rounds:
+            peer.send(WORD, words({"round": one.index, "absent": one.absent, "past": True}))
+            for message in one.messages[client]:
+                peer.send(MESSAGE, message)
+                self.carried.again += len(message)
+            if one.index + 1 == saved:  # as all others did
+                peer.send(WORD, words({"save": True, "past": True}))
+        if rounds:
+            self._say(f"client {client} is back, and makes rounds {rounds[0].index + 1} to {index}")
+
+    def _tell(self, **content: Any) -> None:
+        for client in list(self._peers):
+            self._or_lose(client, lambda peer: peer.send(WORD, words(content)))
+
+    def _hear(self, client: int, kind: bytes, most: int) -> bytes:
+        if client not in self._peers:
+            raise Gone(f"client {client} is gone, and the method needs its message: start both again, and they go on")
+        data = self._or_lose(client, lambda peer: peer.receive(kind, most))
+        if data is None:
+            raise Lost
+        return data
+
+    def _or_lose(self, client: int, call: Callable[[Peer], Any]) -> Any:
+        """What the call gives. If the client is gone: None, and the run goes on without it, or Gone is raised."""
+        try:
+            return call(self._peers[client])
+        except (Gone, Again) as error:
+            if not self.may_go_on:
+                raise
+            peer = self._peers.pop(client)
+            with contextlib.suppress(Gone):
+                peer.send(WORD, words({"left_out": str(error)}))
+            peer.close()
+            self._say(f"{error}; the run goes on without it, and it may come back")
+            return None
+
+
+def _drain(peer: Peer) -> None:
+    """Read on until the client is back at the beginning of the round."""
+    while True:
+        kind, data = peer.next()
+        if kind == WORD:
+            said = read_words(data)
+            if said.get("done") == "again":
+                return
+            raise peer.stops(said)
+
+
+def _wait_for_save(peer: Peer) -> None:
+    said = read_words(peer.receive(WORD, MOST_WORDS))
+    if said.get("done") != "saved":
+        raise peer.stops(said)

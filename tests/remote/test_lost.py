@@ -1,0 +1,191 @@
+"""Clients that die, are late or come back: the run goes on, and ends as the simulation does without them."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.core.pytree import flatten
+from fedcomp.participation.absent import WithoutAbsent
+from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.frames import Gone, readable
+from fedcomp.remote.kept import Kept, read_absent
+from fedcomp.remote.processes import follow, states
+from fedcomp.remote.server_end import Lost, ServerEnd
+from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger
+from tests.algorithm.conformance_cases import CASES
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, context
+
+ROUNDS, DIES, RETURNS = 9, 3, 6
+
+
+class Dying(ClientEnd):
+    """A client's end whose process dies in round `dies`, when a part of its message is sent."""
+
+    dies = -1
+
+    def send(self, message: bytes) -> None:
+        if self.round == self.dies and not self.past:
+            os.write(self._server._connection.fileno(), struct.pack("!i", len(message) + 1) + b"m" + message[:-1])
+            os._exit(1)
+        super().send(message)
+
+    def listen(self) -> Any:
+        word = super().listen()
+        self.round = word.get("round")
+        return word
+
+
+def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder: Path, dies: int) -> None:
+    path = folder / f"{number}.pt"
+    own = Dying(number, end.address, KEY, RUN, PATIENCE, has=[*states(path, "hash"), 0])
+    own.dies = dies
+    follow(RemoteSimulation.of(make(), own), own, path, "hash")
+    own.close()
+
+
+def _with_a_loss(make: Callable[[], Simulation], folder: Path, lost: int) -> tuple[Any, Ledger, list[str], dict]:
+    """A run in which a client dies within round DIES and comes back in round RETURNS; saved every other round."""
+    said: list[str] = []
+    end, first, ledger = ServerEnd(HERE, KEY, PATIENCE, said.append), make(), Ledger()
+    end.may_go_on, end.kept = True, Kept(folder)
+
+    def start(number: int, dies: int = -1) -> Any:
+        process = context.Process(target=_client, args=(make, number, end, folder, dies))
+        process.start()
+        return process
+
+    num = len(first.shards.sizes)
+    processes = [start(number, DIES if number == lost else -1) for number in range(num)]
+    end.gather(num, RUN)
+    sim = ServerSimulation.of(first, end)
+    state = sim.init()
+    for index in range(ROUNDS):
+        if index == RETURNS:
+            processes.append(start(lost))
+            assert readable(end._socket, PATIENCE)
+        state, _ = sim.round(index, state, ledger)
+        if index % 2:
+            sim.gather_state(state)
+    end.close(end=True)
+    for process in processes:
+        process.join(20)
+    return state, ledger, said, dict(sim.absent)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fedavg-topk",  # an error memory at each client
+        pytest.param("fedavg-sign_both", marks=pytest.mark.thorough),  # the step goes to all clients
+        pytest.param("powersgd", marks=pytest.mark.thorough),  # two exchanges, and Q at all clients
+        pytest.param("scaffold", marks=pytest.mark.thorough),
+        pytest.param("decomfl", marks=pytest.mark.thorough),  # a client's own model, in the link's memory
+    ],
+)
+def test_a_client_dies_and_comes_back(name: str, tmp_path: Path) -> None:
+    (case,) = [one for one in CASES if one.name == name]
+    world = replace(case.simulation(), chunk_size=1, rounds=ROUNDS)
+    assert can_leave_out(world)
+    lost = next(client for client in world.cohort(DIES).clients if client in world.cohort(RETURNS + 1).clients)
+    found, counted, said, absent = _with_a_loss(lambda: replace(world), tmp_path, lost)
+    assert {index: clients for index, clients in absent.items() if clients} == dict.fromkeys(
+        range(DIES, RETURNS), (lost,)
+    )
+    assert read_absent(tmp_path) == dict.fromkeys(range(DIES, RETURNS), (lost,))
+    assert f"client {lost} is gone: got end of file during message; the run goes on without it" in said[-2]
+    assert said[-1] == f"client {lost} is back, and makes rounds 3 to {RETURNS}"  # it had saved after two rounds
+
+    alone, state, ledger = (
+        replace(world, participation=WithoutAbsent(world.participation, absent)),
+        world.init(),
+        Ledger(),
+    )
+    for index in range(ROUNDS):
+        state, _ = alone.round(index, state, ledger)
+    assert counted.counters() == ledger.counters()
+    key = alone.key.fold_in("deployed", 0)
+    models = [sim.algorithm.evaluation_models(one, key) for sim, one in ((alone, state), (alone, found))]
+    for model, other in zip(*(one.values() for one in models), strict=True):
+        for part, tensor in flatten(model).items():
+            assert torch.equal(tensor, flatten(other)[part]), part
+
+
+def _here(end: ServerEnd, *clients: int) -> list[ClientEnd]:
+    waiting = threading.Thread(target=end.gather, args=(len(clients), RUN), daemon=True)
+    waiting.start()
+    found = [ClientEnd(client, end.address, KEY, RUN) for client in clients]
+    waiting.join(20)
+    return found
+
+
+def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
+    said: list[str] = []
+    end = ServerEnd(HERE, KEY, patience=0.2, say=said.append)
+    end.may_go_on = True
+    late, stops, there = _here(end, 0, 1, 2)
+    assert end.begin(0) == ()
+    end.tell_round(0, (), (0, 1, 2))
+    stops.close(why="its disk is full")
+    for client, line in ((0, r"client 0 sent nothing for 0.2 s"), (1, "client 1 stops: its disk is full")):
+        with pytest.raises(Lost):
+            end.receive(client, 10)
+        assert said[-1] == f"{line}; the run goes on without it, and it may come back"
+    assert late.listen()["round"] == 0
+    with pytest.raises(
+        Gone, match=r"goes on without this client \(client 0 sent nothing for 0.2 s\); the same command"
+    ):
+        late.listen()
+    with pytest.raises(Gone, match="client 1 is gone, and the method needs its message"):
+        end.receive(1, 10)
+    there.close()
+    with pytest.raises(Gone, match="no client is here: start them and the server again"):
+        end.begin(1)
+
+
+def test_a_run_that_needs_all_stops() -> None:
+    end = ServerEnd(HERE, KEY)
+    first, _ = _here(end, 0, 1)
+    end.begin(0)
+    first.close()
+    with pytest.raises(Gone, match="client 0 is gone"):
+        end.begin(1)
+    (needs, not_) = (next(case for case in CASES if case.name == name).simulation() for name in ("marina", "fedavg"))
+    assert not can_leave_out(needs)
+    assert can_leave_out(not_)
+
+
+def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    for index in range(6):
+        kept.begin(index, (1,) if index > 2 else (), range(3))
+        kept.add(1, b"%d" % index)
+        if index in (1, 4):
+            kept.save((1,) if index > 2 else ())
+    assert [one.messages[1] for one in kept.since(1, [0, 2], 6)] == [[b"2"], [b"3"], [b"4"], [b"5"]]
+    again = Kept(tmp_path)  # of a server that was killed in round 5 or later
+    again.begin(5, (1,), range(3))
+    assert again.absent == dict.fromkeys((3, 4, 5), (1,))
+    rounds = again.since(1, [0, 2], 5)
+    assert [(one.index, one.absent, one.messages[1]) for one in rounds] == [
+        (2, (), [b"2"]),
+        (3, (1,), [b"3"]),
+        (4, (1,), [b"4"]),
+    ]
+    assert again.since(0, [5, 2], 5) == []
+    with pytest.raises(Gone, match=r"client 1 has its state after rounds \[0, 1\], and the run goes on after round 5"):
+        again.since(1, [1, 0], 5)
+    with pytest.raises(Gone, match="bring its folder back"):
+        again.since(0, [2], 5)  # it was there, and nothing was kept for it
+    again.save(())
+    assert not (tmp_path / "kept.jsonl").exists()
