@@ -15,9 +15,10 @@ from types import ModuleType
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Ended, Experiment, report, run
 from scripts.reproduce.history import strangers
+from scripts.reproduce.markdown import what_was_run
 from scripts.reproduce.records import Folder
 
-PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits", "neighbours")
+PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits", "neighbours", "fine_tuning")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -122,8 +123,10 @@ def small_note(paper: ModuleType) -> str:
 
 
 def page_text(paper: ModuleType, folder: Folder) -> str:
-    """The page, with one empty line where parts without runs leave several."""
-    return re.sub(r"\n{3,}", "\n\n", paper.page(folder).strip()) + "\n"
+    """The page, what was run after its title, with one empty line where parts without runs leave several."""
+    title, _, text = paper.page(folder).strip().partition("\n")
+    run = what_was_run([folder[experiment] for experiment in paper.EXPERIMENTS])
+    return re.sub(r"\n{3,}", "\n\n", f"{title}\n\n{run}\n{text}") + "\n"
 
 
 def _hours(text: str) -> float:

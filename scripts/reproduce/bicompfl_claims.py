@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from statistics import fmean, median
 
 from scripts.reproduce.bicompfl_tables import ADAPTIVE, BASELINES, CFL, GR, PRIVATE, RECONST, SPLIT, TABLES
+from scripts.reproduce.difference import all_above, none_below
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import average, every, less, verdict
 from scripts.reproduce.markdown import claims as table
-from scripts.reproduce.printed import accuracies, bits, within
+from scripts.reproduce.printed import above, bits, finished
 from scripts.reproduce.records import Records
 
 
@@ -38,7 +39,7 @@ def claims(records: Mapping[str, Records]) -> str:
         ("the same, Dirichlet(0.1)", _conventional(records["6"]), TABLES["6"]),
         (
             f'GR-Reconst "does not suffer notable performance degradation" ({lenet}), i.i.d.',
-            verdict(within(records["5"], GR, RECONST, 0.005)),
+            _no_loss(records["5"], GR, RECONST),
             TABLES["5"],
         ),
         (f'SplitDL: "only a minor loss in performance, especially in the i.i.d. setting" ({lenet})', "", ""),
@@ -84,28 +85,25 @@ def _tenth(records: Records) -> str:
 
 
 def _higher(records: Records) -> str:
-    """Whether each variant that the paper describes in full is above each baseline."""
+    """Whether each variant that the paper describes in full is above each baseline, if errors tell."""
     variants = (GR, "BiCompFL-GR-Adaptive", ADAPTIVE, RECONST, PRIVATE)
-    values = accuracies(records, *variants, "FedAvg", *BASELINES)
-    own, others = values[: len(variants)], values[len(variants) :]
-    return verdict(every([less(theirs, one) for one in own for theirs in others]))
+    return verdict(all_above([one for name in variants for one in above(records, name, ("FedAvg", *BASELINES))]))
+
+
+def _no_loss(records: Records, reference: str, label: str) -> str:
+    """Whether a method is not below another by more than two standard errors, and by how much it differs."""
+    (found,) = above(records, label, [reference])
+    return "" if found is None else f"{verdict(none_below([found]))}: {found}"
 
 
 def _conventional(records: Records) -> str:
-    """Whether GR-CFL is less than half a point below FedAvg, with a tenth of the bits."""
-    found = [bits(records, name) for name in ("FedAvg", CFL)]
-    dense, own = found
-    holds = every([within(records, "FedAvg", CFL, 0.005), less(None if own is None else 10 * own, dense)])
-    if holds is None or own is None or dense is None:
+    """Whether GR-CFL is not below FedAvg, with a tenth of the bits."""
+    dense, own = (bits(records, name) for name in ("FedAvg", CFL))
+    (found,) = above(records, CFL, ["FedAvg"])
+    if own is None or dense is None or found is None:
         return ""
-    theirs, ours = accuracies(records, "FedAvg", CFL)
-    assert theirs is not None
-    assert ours is not None
-    seeds = len(records.where(label=CFL))
-    return (
-        f"{verdict(holds)}: {100 * ours:.2f} % where FedAvg has {100 * theirs:.2f} %, {dense / own:.0f} times fewer "
-        f"bits ({seeds} seed{'s' if seeds > 1 else ''})"
-    )
+    holds = every([none_below([found]), 10 * own < dense])
+    return f"{verdict(holds)}: {found}, {dense / own:.0f} times fewer bits"
 
 
 def _thousandth(records: Records) -> str:
@@ -125,18 +123,15 @@ def _saves(records: Records) -> str:
 
 def _slower(records: Records) -> str:
     """Whether PR's accuracy, as a mean over the rounds, is below that of GR."""
-    if None in accuracies(records, GR, PRIVATE):
+    chosen = finished(records, GR, PRIVATE)
+    if chosen is None:
         return ""
-    shared, private = (
-        average(records.where(label=name), lambda run: fmean(line["test/accuracy"] for line in run.lines))
-        for name in (GR, PRIVATE)
-    )
+    shared, private = (average(runs, lambda run: fmean(line["test/accuracy"] for line in run.lines)) for runs in chosen)
     return verdict(less(private, shared))
 
 
 def _fifth(records: Records) -> str:
-    values = accuracies(records, GR, PRIVATE, "FedAvg", *BASELINES)
-    best = every([less(theirs, own) for own in values[:2] for theirs in values[2:]])
+    best = all_above([one for name in (GR, PRIVATE) for one in above(records, name, ("FedAvg", *BASELINES))])
     limit = min((one for name in BASELINES if (one := bits(records, name)) is not None), default=None)
     fewer = [less(None if (own := bits(records, name)) is None else 5 * own, limit) for name in (GR, PRIVATE)]
     return verdict(every([best, *fewer]))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from scripts.reproduce.difference import all_above
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD
-from scripts.reproduce.markdown import Cell, every, less, made_with, picture, spread, table, verdict
-from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside
+from scripts.reproduce.markdown import Cell, made_with, picture, spread, table, verdict
+from scripts.reproduce.printed import ACCURACY, UPLINK, above, beside
 from scripts.reproduce.records import Folder, Records, Run
 
 METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
@@ -86,7 +87,8 @@ def sections(folder: Folder) -> str:
 
 
 def _ordered(records: Records) -> str:
-    return verdict(every([less(low, high) for high, low in pairwise(accuracies(records, *PARTS))]))
+    """Whether each row of PARTS is above the next."""
+    return verdict(all_above([above(records, high, [low])[0] for high, low in pairwise(PARTS)]))
 
 
 def _best(run: Run) -> float | None:

@@ -40,8 +40,8 @@ TUNED = Experiment(
 )
 LENET = Experiment(
     "fedscalar-mnist-lenet",
-    ["experiment=fedscalar/mnist_lenet"],
-    "rounds=10 client.lr=0.03",
+    [f"experiment=fedscalar/mnist_lenet seed={seeds}" for seeds in ("0", "1,2")],
+    "rounds=10 client.lr=0.03 seed=0",
     METRICS,
     ["client.lr"],
     {"accuracy": "fedscalar_mnist_lenet.png"},
@@ -105,7 +105,7 @@ mean over seeds.
 
 The variance of one projection is d times the squared length of the update, so that the rate must fall as d grows.
 
-{_by_rate(lenet, (FEDAVG, OWN, TEN))}
+{_by_rate(lenet, (FEDAVG, OWN, SHARED, TEN))}
 
 {picture("Accuracy over rounds", "fedscalar_mnist_lenet.png", lenet)}
 """

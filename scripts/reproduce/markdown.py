@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 
 from scripts.reproduce.experiment import Experiment
@@ -112,6 +112,27 @@ def made_with(experiment: Experiment, records: Records) -> str:
         if number := len(records.where(state=state)):
             parts.append(f"{number} {state}")
     return f"{experiment.shown}: {'; '.join(parts)}."
+
+
+def what_was_run(found: Sequence[Records]) -> str:
+    """The first line of a page: how many runs of how many seeds and rounds, on what, from which commits."""
+    runs = [run for records in found for run in records]
+    if not runs:
+        return "Nothing is run yet."
+    seeds = _range(len(records.values("seed")) for records in found if records)
+    parts = [f"{len(runs):,} {_plural('run', len(runs))} of {seeds} {_plural('seed', 1 if seeds == '1' else 2)}"]
+    parts += [f"{number} {state}" for state in ("unfinished", "failed") if (number := _in_state(runs, state))]
+    parts += [f"{_range(run.rounds for run in runs)} rounds", *sorted({run.about["processor"] for run in runs})]
+    return f"What was run: {'; '.join([*parts, shown(run.about['commit'] for run in runs)])}."
+
+
+def _in_state(runs: Sequence[Run], state: str) -> int:
+    return sum(run.about["state"] == state for run in runs)
+
+
+def _range(numbers: Iterable[int]) -> str:
+    ordered = sorted(numbers)
+    return f"{ordered[0]:,}" if ordered[0] == ordered[-1] else f"{ordered[0]:,} to {ordered[-1]:,}"
 
 
 def _plural(word: str, number: int) -> str:

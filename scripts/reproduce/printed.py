@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
-from scripts.reproduce.markdown import Cell, average, last, less, rounds, spread, table
+from scripts.reproduce.difference import Difference, difference
+from scripts.reproduce.markdown import Cell, average, last, rounds, spread, table
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
 """{label: the printed row}: labels are the paper's names of methods."""
 ACCURACY = "test/accuracy"
+TEST_SAMPLES = 10_000
+"""Of MNIST, Fashion-MNIST and CIFAR-10."""
 UPLINK: tuple[str, Cell] = ("uplink, bits per parameter", last("bpp/uplink", "{:.3f}".format))
 """A column with the true uplink bits per parameter, client and round."""
 
@@ -55,21 +58,26 @@ def rate(run: Run, count: str) -> float | None:
     return None if None in found else sum(value for value in found if value is not None)
 
 
-def accuracies(records: Records, *labels: str) -> list[float | None]:
-    """Best accuracies of methods over the rounds, as means over seeds.
+def finished(records: Records, *labels: str) -> list[Records] | None:
+    """The runs of each method; None before those of all are at their end.
 
-    A claim about 100 rounds is not judged after 3: there is no value before the runs of all methods are at their end.
+    A claim about 100 rounds is not judged after 3.
     """
     chosen = [records.where(label=label) for label in labels]
-    if not all(one and all(run.rounds >= int(run.about["of_rounds"]) for run in one) for one in chosen):
-        return [None] * len(labels)
-    return [average(one, lambda run: run.best(ACCURACY)) for one in chosen]
+    whole = all(one and all(run.rounds >= int(run.about["of_rounds"]) for run in one) for one in chosen)
+    return chosen if whole else None
 
 
-def within(records: Records, reference: str, label: str, margin: float) -> bool | None:
-    """Whether a method's best accuracy is less than so much below the reference's."""
-    theirs, own = accuracies(records, reference, label)
-    return less(None if theirs is None else theirs - margin, own)
+def above(records: Records, label: str, references: Sequence[str]) -> list[Difference | None]:
+    """By how much a method's best accuracy over the rounds is above each reference's; None before all have ended."""
+
+    def best(label: str) -> list[float] | None:
+        found = finished(records, label)
+        return None if found is None else found[0].collect(lambda run: run.best(ACCURACY))
+
+    own = best(label)
+    theirs = [best(reference) for reference in references]
+    return [None if own is None or one is None else difference(own, one, TEST_SAMPLES) for one in theirs]
 
 
 def bits(records: Records, label: str) -> float | None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripts.reproduce import same_bits_earlier as earlier
+from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.markdown import Cell, made_with
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits_places import ERRORS
 from scripts.reproduce.same_bits_search import (
     ACCURACY,
     GROUP,

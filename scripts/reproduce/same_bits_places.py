@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, variance
+from statistics import fmean
 
-ERRORS = 2.0
-"""Two means tie if they differ by no more than so many standard errors of their difference."""
+from scripts.reproduce.difference import difference
 
 
 def places(scores: Mapping[str, Sequence[float]], num_test: int) -> list[list[str]]:
@@ -26,8 +25,5 @@ def places(scores: Mapping[str, Sequence[float]], num_test: int) -> list[list[st
 
 
 def tie(one: Sequence[float], other: Sequence[float], num_test: int) -> bool:
-    """Whether means differ by no more than `ERRORS` standard errors: those over seeds, and those of a finite test."""
-    means = fmean(one), fmean(other)
-    seeds = sum(variance(values) / len(values) for values in (one, other))
-    tests = sum(mean * (1 - mean) / num_test for mean in means)
-    return bool(abs(means[0] - means[1]) <= ERRORS * (seeds + tests) ** 0.5)
+    """Whether means differ by no more than two standard errors: those over seeds, and those of a finite test."""
+    return difference(one, other, num_test).sign == 0

@@ -12,8 +12,10 @@ import pytest
 from scripts.reproduce import __main__ as program
 from scripts.reproduce import markdown, printed
 from scripts.reproduce.curves import draw_curves
+from scripts.reproduce.difference import all_above, difference, none_below
 from scripts.reproduce.experiment import Ended, Experiment, run
 from scripts.reproduce.records import Folder, Records, Run
+from tests.looped import looped
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -36,7 +38,7 @@ def test_a_page_without_runs_has_no_figures(name: str, tmp_path: Path) -> None:
     assert "**does not hold**" not in page
 
 
-@pytest.mark.parametrize("name", program.PAPERS)
+@looped("name", program.PAPERS)
 def test_committed_pages_are_built_from_the_committed_records(name: str) -> None:
     paper = importlib.import_module(f"scripts.reproduce.{name}")
     page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
@@ -110,11 +112,36 @@ def test_methods_are_compared_at_their_end_alone() -> None:
         return Run(about, lines)
 
     records = Records([of("a", [0.1, 0.9, 0.2]), of("b", [0.1, 0.3]), of("d", [0.1, 0.6, 0.8]), of("d", [0.1, 0.6], 1)])
-    assert printed.accuracies(records, "a") == [0.9]
+    (same,) = printed.above(records, "a", ["a"])
+    assert same is not None
+    assert (same.mean, same.sign) == (0.0, 0)
     for other in ("b", "c", "d"):  # not at its end; not run; one seed of two not at its end
-        assert printed.accuracies(records, "a", other) == [None, None]
-        assert printed.within(records, "a", other, 0.5) is None
+        assert printed.above(records, "a", [other]) == [None]
     assert markdown.rounds(records) == "1 of 2"
+
+
+def test_a_claim_is_judged_by_the_difference_with_its_standard_error() -> None:
+    """p = 0.9 of 10,000 has an error of 0.3 points; three seeds 1 point apart one of 0.58."""
+    one_seed = difference([0.9], [0.89], 10_000)
+    assert one_seed.error == pytest.approx((0.9 * 0.1 / 1e4 + 0.89 * 0.11 / 1e4) ** 0.5)
+    assert (one_seed.sign, difference([0.89], [0.9], 10_000).sign, difference([0.9], [0.895], 10_000).sign) == (
+        1,
+        -1,
+        0,
+    )
+    assert "1.00 ± 0.43 points above, one seed" in str(one_seed)
+    seeds = difference([0.89, 0.9, 0.91], [0.88, 0.89, 0.9], 10_000)
+    assert seeds.error == pytest.approx((2 * 1e-4 / 3 + 0.9 * 0.1 / 1e4 + 0.89 * 0.11 / 1e4) ** 0.5)
+    assert seeds.sign == 0
+    up, down, level = one_seed, difference([0.89], [0.9], 10_000), seeds
+    assert [all_above(one) for one in ([up], [up, level], [up, down], [up, None], [])] == [
+        True,
+        None,
+        False,
+        None,
+        None,
+    ]
+    assert [none_below(one) for one in ([up, level], [down], [None])] == [True, False, None]
 
 
 def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:

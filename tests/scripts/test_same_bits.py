@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-import pytest
 import yaml
 
 from scripts.reproduce.records import Folder, Records, Run
@@ -14,6 +13,7 @@ from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, 
 from scripts.reproduce.same_bits_places import places, tie
 from scripts.reproduce.same_bits_search import NEIGHBOURS, ROWS, Row, chosen, final, next_rate, trials
 from scripts.reproduce.same_bits_tables import by, standing
+from tests.looped import looped
 
 METHODS = NEIGHBOURS / "method"
 
@@ -175,7 +175,7 @@ def test_an_accuracy_is_that_of_the_last_evaluation_not_of_the_best() -> None:
     assert by(4.0, "bits/total")(run) is None
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.task.name)
+@looped("search", SEARCHES)
 def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
     records = RECORDS[search]
     for row in ROWS:
