@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.local_training import training_metrics
+from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
@@ -96,22 +96,21 @@ class FedSparsify(Algorithm):
         start, stats = ctx.send_model(state.theta, state.stats, cohort)
         kept = self.num_kept(part.size, *ctx.progress)
 
-        local = self._train(start, stats, part, kept, cohort, ctx)
+        local, stats = self._train(start, stats, part, kept, cohort, ctx)
         common = replace(ctx.common("weights", cohort), layers=part.layers)
         codec = self._codec(kept)
-        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.sender_key("weights")))
+        payload = ctx.link.up(codec.encode(part.take(local.value), common, ctx.sender_key("weights")))
         sparse = codec.decode(payload, common)
         weight = cohort.weight / cohort.weight.sum()
         merged = torch.mv(sparse.t(), weight)
         if self.merge == "majority":
             agreed = (sparse != 0).sum(0) >= max(cohort.size // 2, 1)
             merged = torch.where(agreed, merged, 0.0)
-        dense = ctx.gather_dense("dense", part.rest.take(local.theta), cohort, paper_bits=0)
-        stats = ctx.gather_stats(local.stats, cohort)
+        dense = ctx.gather_dense("dense", part.rest.take(local.value), cohort, paper_bits=0)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {
-            **training_metrics(replace(local, theta=local.theta - start)),
-            "model/sparsity": (part.take(local.theta) == 0).to(torch.float32).mean(1),
+            **training_metrics(replace(local, value=local.value - start)),
+            "model/sparsity": (part.take(local.value) == 0).to(torch.float32).mean(1),
             "model/zeros": (merged == 0).to(torch.float32).mean(),
         }
         return FedSparsifyState(theta, stats), metrics
@@ -135,16 +134,14 @@ class FedSparsify(Algorithm):
 
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, kept: int, cohort: Cohort, ctx: Context
-    ) -> LocalResult:
+    ) -> tuple[LocalResult, Tensor]:
         def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
             mask = torch.ones(theta.shape[0], part.size, dtype=torch.bool, device=theta.device)
             local = self.client.run(data, theta, stats, ctx.progress, self._hook(data, part, kept, mask))
-            weights = part.take(local.theta) * mask
-            return LocalResult(part.put(local.theta, weights * _largest(weights, kept)), local.stats, local.loss)
+            weights = part.take(local.value) * mask
+            return LocalResult(part.put(local.value, weights * _largest(weights, kept)), local.stats, local.loss)
 
-        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
-        return local
+        return train_cohort(train, start, stats, cohort, ctx)
 
     def _hook(self, data: LocalData, part: ParameterSubset, kept: int, mask: Tensor) -> GradFn:
         """Prunes at the end of every epoch, and holds zero what is pruned; `mask` [M, d] is what is left, in place."""

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedcomp.display import units
 from fedcomp.records.atomic_write import atomic_path
@@ -137,13 +137,15 @@ def save(figure: Figure, path: Path) -> None:
     """
     from matplotlib import rc_context
 
-    metadata = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}.get(path.suffix)
+    undated = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}
+    # matplotlib's .pgf takes no metadata
+    metadata: dict[str, Any] = {"metadata": undated[path.suffix]} if path.suffix in undated else {}
     settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
     if path.suffix == ".pgf":  # in the fonts of the document that inputs it
         settings = rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False})
     with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
+        figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
     missing = set()
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))

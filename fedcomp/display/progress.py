@@ -129,25 +129,30 @@ class Progress:
         self._stream = stream or sys.stderr
         self._screen = None if verbosity == "quiet" else _screen(self._stream)
         self._metrics = ""
-        self._round = self._first_round = self._rounds = 0
-        self._started = 0.0
+        self._round = self._rounds = 0
+        self._paced: tuple[int, float] | None = None
         self._due = self._due_evaluated = float("inf")
         self._pending = False
 
     def start(self, round: int, rounds: int) -> None:
-        """Begin at `round` (0, or the checkpoint's) of `rounds`; the time left is estimated from the rounds since."""
-        self._round = self._first_round = round
-        self._rounds = rounds
-        self._started = perf_counter()
+        """Begin at `round` (0, or the checkpoint's) of `rounds`.
+
+        The time left is estimated from the rounds since, but for the first of them, which may load or compile code.
+        """
+        self._round = round
+        self._rounds, self._paced = rounds, None
+        now = perf_counter()
         if self._screen is not None:
-            self._due = self._started + self._screen.seconds
-            self._due_evaluated = self._started
+            self._due, self._due_evaluated = now + self._screen.seconds, now
         self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
         """`round` rounds are complete; redraws only if a redraw is due."""
         self._round = round
-        if perf_counter() >= self._due:
+        now = perf_counter()
+        if self._paced is None:
+            self._paced = round, now
+        if now >= self._due:
             self._draw()
 
     def evaluated(self, record: Metrics) -> None:
@@ -201,9 +206,11 @@ class Progress:
             redirect_to_null(self._stream)
 
     def _seconds_left(self, now: float) -> float | None:
-        """Seconds for the remaining rounds at the mean speed since `start`; None before a round is complete."""
-        done = self._round - self._first_round
-        return (now - self._started) / done * (self._rounds - self._round) if done > 0 else None
+        """Seconds for the remaining rounds at the mean speed since the first was complete; None before the second."""
+        if self._paced is None or self._round == self._paced[0]:
+            return None
+        first, since = self._paced
+        return (now - since) / (self._round - first) * (self._rounds - self._round)
 
 
 def describe(record: Metrics) -> str:

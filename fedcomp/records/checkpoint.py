@@ -46,6 +46,7 @@ class Checkpoint:
     Attributes:
         round: rounds completed. state: the algorithm's. ledger: `Ledger.counters()`. seconds: spent so far.
         record: digests of the record's files, whose last line is of `round` or earlier.
+        open_ended: whether all rounds so far would be the same in a run of more rounds.
     """
 
     round: int
@@ -53,6 +54,7 @@ class Checkpoint:
     ledger: Mapping[str, int]
     seconds: float
     record: Digests = field(default_factory=dict)
+    open_ended: bool = False
 
 
 def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
@@ -64,6 +66,7 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
         "seconds": checkpoint.seconds,
         "ledger": dict(checkpoint.ledger),
         "record": dict(checkpoint.record),
+        "open_ended": checkpoint.open_ended,
         "state": {name: _compact(tensor) for name, tensor in flatten(checkpoint.state).items()},
     }
     with atomic_path(path) as temporary:
@@ -130,7 +133,7 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         state = restore(like, content.tensors)
     except ValueError as error:
         raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
-    return Checkpoint(content.round, state, content.ledger, content.seconds, content.record)
+    return Checkpoint(content.round, state, content.ledger, content.seconds, content.record, content.open_ended)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class CheckpointContent:
 
     Attributes:
         config_hash: of the run that wrote it. tensors: the state, as `flatten` names it.
-        round, ledger, seconds, record: as in `Checkpoint`.
+        round, ledger, seconds, record, open_ended: as in `Checkpoint`.
     """
 
     config_hash: str
@@ -148,6 +151,7 @@ class CheckpointContent:
     ledger: Mapping[str, int]
     seconds: float
     record: Digests
+    open_ended: bool
 
 
 def read_last(path: Path) -> CheckpointContent | None:
@@ -184,6 +188,7 @@ def read(path: Path) -> CheckpointContent:
             content["ledger"],
             float(content["seconds"]),
             content["record"],
+            content.get("open_ended", False),
         )
     except _OtherFormat as other:
         raise ValueError(

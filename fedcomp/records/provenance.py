@@ -35,7 +35,8 @@ class Commit:
     """Where a git repository stood.
 
     Attributes:
-        folder: of the repository. commit: its full hash. clean: whether no tracked file differed from the commit.
+        folder: of the repository. commit: its full hash.
+        clean: whether no tracked file differed from the commit, but for those of docs/.
     """
 
     folder: str
@@ -84,6 +85,7 @@ class Provenance:
         data, code: what the last session read. sessions: in order.
         since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
         frozen: the model's frozen tensors, which no checkpoint has.
+        continues: the finished run of fewer rounds that this one went on from, whose sessions are the first here.
     """
 
     data: Fingerprints
@@ -91,6 +93,7 @@ class Provenance:
     sessions: tuple[SessionRecord, ...] = field(default_factory=tuple)
     since: int = 0
     frozen: Fingerprints = field(default_factory=dict)
+    continues: str | None = None
 
 
 def write_provenance(folder: Path, provenance: Provenance) -> None:
@@ -105,7 +108,8 @@ def read_provenance(folder: Path) -> Provenance | None:
         content = json.loads(path.read_bytes())
         sessions = tuple(_session(one) for one in content["sessions"])
         frozen = _parts(content.get("frozen", {}))
-        return Provenance(_parts(content["data"]), _parts(content["code"]), sessions, int(content["since"]), frozen)
+        data, code, since = _parts(content["data"]), _parts(content["code"]), int(content["since"])
+        return Provenance(data, code, sessions, since, frozen, content.get("continues"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

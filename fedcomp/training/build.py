@@ -79,6 +79,9 @@ def build(place: RunPlace, processes: ProcessContext, device: torch.device) -> B
         bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
         with processes.main_process_first():
             simulation, parts = build_simulation(config, device)
+        frozen = frozen_of(simulation.model).values()
+        if bfloat16 is None and device.type == "cpu" and any(one.dtype is torch.bfloat16 for one in frozen):
+            bfloat16 = check_bfloat16("frozen weights in bfloat16", "float32, by model.dtype=float32")
         inputs = run_inputs(plain, lambda: simulation.dataset, frozen_of(simulation.model))
         _check_same_inputs(inputs, processes.broadcast_object(inputs))
         check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)

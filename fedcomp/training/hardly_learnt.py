@@ -22,7 +22,7 @@ def chance(dataset: Dataset) -> float | None:
     targets: Tensor = dataset.test.y
     if dataset.task == "regression" or not targets.numel():
         return None
-    counts = torch.bincount(targets.flatten().to(torch.int64), minlength=1)
+    counts = torch.bincount(targets[targets >= 0].to(torch.int64), minlength=1)
     if dataset.task == "segmentation":
         counts = counts[:IGNORED]
     return float(counts.max() / counts.sum().clamp(min=1))

@@ -76,7 +76,7 @@ class Session:
         """Where this process finds the run; the main process finds its checkpoint."""
         first = self.simulation.init()
         start = self.writer.resume(first, self.simulation.rounds, self.eval_every)
-        return start or Checkpoint(0, first, Ledger().counters(), 0.0)
+        return start or Checkpoint(0, first, Ledger().counters(), 0.0, open_ended=True)
 
     def _rounds(self, start: Checkpoint, state: Any, stop: GracefulStop) -> None:
         """Run the remaining rounds from `state` on, to which the caller keeps no reference: its memory can be freed."""
@@ -100,7 +100,8 @@ class Session:
             processes.check_in_sync(whole)
             if self.recorder is not None:
                 writer.traffic(self.recorder.take_segment(), done)
-            writer.checkpoint(Checkpoint(done, whole, ledger.counters(), time.perf_counter() - began))
+            seconds, open_ended = time.perf_counter() - began, start.open_ended and simulation.open_ended
+            writer.checkpoint(Checkpoint(done, whole, ledger.counters(), seconds, open_ended=open_ended))
 
         writer.progress.start(start.round, simulation.rounds)
         with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:

@@ -34,9 +34,12 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             return finished or []
         with without_collection():
             from fedcomp.training.build import build, prepare
+            from fedcomp.training.more_rounds import take_over
             from fedcomp.training.run import run
             from fedcomp.training.session_forms import forms_of_run
 
+        if processes.is_main_process:
+            take_over(place)
         device = prepare(place, processes)
         with forms_of_run(config.safe, device, place.path, processes):
             return run(build(place, processes, device))

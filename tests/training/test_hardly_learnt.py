@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.training.hardly_learnt import chance, hardly_learnt
+from tests.looped import looped
 
 SHORT = ("rounds=2", "num_clients=4", "eval_every=2")
 
@@ -34,8 +35,8 @@ def test_a_run_that_learns_says_nothing(fedcomp, capsys) -> None:
     assert not any(words in capsys.readouterr().err for words in ("chance", "hardly"))
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "says"),
+@looped(
+    "first, last, says",
     [
         ((0.10, 2.3), (0.18, 1.0), "test accuracy 18.00 % is near chance (10.00 %): why"),
         ((0.10, 2.3), (0.30, 2.2), "test loss 2.20 is hardly below its first value, 2.30: why"),
