@@ -6,19 +6,19 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import LocalResult
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
 from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.evaluation.personal import PersonalModels
 from fedcomp.model.contract import NETWORK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, SharedKnowledge
@@ -32,13 +32,13 @@ Metrics = Mapping[str, Tensor]
 class Models:
     """Models to evaluate side by side; what is logged is their mean.
 
-    Attributes:
-        theta: [K, D] parameters.
-        stats: [K, C] running statistics.
+    Attributes: theta: [K, D] parameters. stats: [K, C] running statistics.
+        change: [n] of the adapted matrices of all K, as `Clients.moved` takes it; [0]: none.
     """
 
     theta: Tensor
     stats: Tensor
+    change: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,7 @@ class Setup:
     """What an algorithm's first state depends on.
 
     Attributes:
-        num_clients: N.
-        tensors: the model's parameter tensors, which the D columns come from.
+        num_clients: N. tensors: the parameter tensors, which the D columns come from.
         key: for the draws of the first state; both ends know the run's seed, so nothing is sent for them.
     """
 
@@ -77,14 +76,23 @@ class Clients(Protocol):
             work: gets a chunk's `LocalData` and its part of every `rows` tensor; returns a tensor, dataclass or tuple
                 of tensors with one row a client.
             rows: tensors with one row a client of the cohort [M, ...].
-        Returns:
-            the results of all chunks, in the order of the cohort.
+        Returns: the results of all chunks, in the order of the cohort.
         """
         ...
+
+    def moved(self, change: Tensor) -> Clients:
+        """The same clients over adapted matrices W + change: [n], each in the model's order, row by row [o, i]."""
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the executor's threads, for functions that release the interpreter's lock."""
         ...
+
+
+@dataclass
+class AskedNumRounds:
+    """Whether any round of a run has asked how many there are. One in which none has can be continued by more."""
+
+    yes: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,22 +100,30 @@ class Context:
     """What a round works with.
 
     Attributes:
-        round: 0 for the first. num_rounds: of the whole run.
+        round: 0 for the first.
         key: names every draw of this round.
         link: carries and counts messages.
         clients: the executor.
+        asked: notes that `num_rounds` was read.
     """
 
     round: int
-    num_rounds: int
+    _num_rounds: int
     key: Key
     link: Link
     clients: Clients
+    asked: AskedNumRounds = field(default_factory=AskedNumRounds)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """(round, num_rounds), as schedules take it."""
-        return self.round, self.num_rounds
+    def num_rounds(self) -> int:
+        """Of the whole run. A method that reads it cannot go on with more rounds when it is finished."""
+        self.asked.yes = True
+        return self._num_rounds
+
+    @property
+    def progress(self) -> Iterable[int]:
+        """(round, num_rounds), as schedules take it, read one after the other."""
+        return _Progress(self)
 
     def common(self, name: str, cohort: Cohort, side_information: Tensor | None = None) -> SharedKnowledge:
         """What sender and receivers know about the message called `name` before it is sent."""
@@ -153,19 +169,12 @@ class Context:
         return self.send_dense("stats", stats, receivers, paper_bits=0)
 
     def gather_stats(self, stats: Tensor, cohort: Cohort) -> Tensor:
-        """The cohort sends running statistics [M, C]; the server's mean [C]."""
+        """The cohort sends running statistics [M, C]; the server's mean [C]. `train_cohort` does it."""
         return self.gather_dense("stats", stats, cohort, paper_bits=0)
 
     def send_model(self, theta: Tensor, stats: Tensor, receivers: Receivers) -> tuple[Tensor, Tensor]:
         """The server sends its model, theta [D] and statistics [C], uncompressed; both as received."""
         return self.send_dense("model", theta, receivers), self.send_stats(stats, receivers)
-
-    def collect(
-        self, name: str, uplink: Compressor, local: LocalResult, memory: Memory, cohort: Cohort
-    ) -> tuple[Tensor, Tensor, Memory]:
-        """The cohort sends what local training left; the sum [D] as of `send_up`, mean statistics [C], and memories."""
-        mean, memory = self.send_up(name, uplink, local.theta, memory, cohort)
-        return mean, self.gather_stats(local.stats, cohort), memory
 
     @property
     def everyone(self) -> Everyone:
@@ -175,6 +184,15 @@ class Context:
     def server(self, like: Tensor) -> Cohort:
         """The server as sender, on the device of `like`."""
         return server(like.device)
+
+
+@dataclass(frozen=True)
+class _Progress:
+    ctx: Context
+
+    def __iter__(self) -> Iterator[int]:
+        yield self.ctx.round
+        yield self.ctx.num_rounds
 
 
 class Algorithm(ABC):
@@ -202,6 +220,13 @@ class Algorithm(ABC):
         The default is one model: the state's `theta` [D] with its `stats` [C].
         """
         return {"test": Models(state.theta[None], state.stats[None])}
+
+    personalised: ClassVar[bool] = False
+    """Whether every client has a model of its own, which its own samples judge, and there is no common one."""
+
+    def personal_models(self, state: Any) -> PersonalModels:
+        """The clients' models, of a method that is `personalised`."""
+        raise TypeError(f"{type(self).__name__} has one model for all clients")
 
     @property
     def weights(self) -> str:
@@ -274,10 +299,7 @@ class Algorithm(ABC):
 
     @property
     def when_slow(self) -> str:
-        """What a run says beside an accuracy that is near chance: why the method is slow, and the option to change.
-
-        It ends a sentence: "DeComFL steps along random directions: more rounds, or a larger algorithm.lr".
-        """
+        """What a run says beside an accuracy near chance, to end a line: why it is slow, and the option to change."""
         return ""
 
     def notes(self, tensors: tuple[ParameterTensor, ...]) -> Sequence[str]:
@@ -285,11 +307,7 @@ class Algorithm(ABC):
         return ()
 
     def check_cohort(self, size: int | None) -> None:
-        """Raise ValueError, before the first round, if it cannot work with `size` clients a round.
-
-        Args:
-            size: None: their number varies.
-        """
+        """Raise ValueError, before the first round, if it cannot work with `size` clients a round (None: it varies)."""
         return
 
     @property

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
+from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory, vectors
 from fedcomp.algorithm.updates.prediction import check_predictors, send_prediction
@@ -107,9 +108,10 @@ class FedAvg(Algorithm):
         start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
         uplink = send_prediction(self.uplink, state.uplink, cohort, ctx) if down.sends_model else state.uplink
 
-        local = train_locally(self.client, start, stats, cohort, ctx, state.local)
-        metrics = {**training_metrics(local), **vectors(self.uplink, local.theta, uplink, cohort)}
-        mean, stats, uplink = ctx.collect("update", self.uplink, local, uplink, cohort)
+        local, stats = train_locally(self.client, start, stats, cohort, ctx, state.local)
+        metrics = {**training_metrics(local), **vectors(self.uplink, local.value, uplink, cohort)}
+        metrics |= adapter_bias(start, local.value, cohort, ctx.clients.tensors)
+        mean, uplink = ctx.send_up("update", self.uplink, local.value, uplink, cohort)
 
         received, downlink = down.send_mean(mean, downlink, cohort, ctx)
         step, optimizer = self.server.step(received, state.optimizer)

@@ -120,10 +120,10 @@ class FedMRN(Algorithm):
         part = self._masked(ctx.clients.tensors)
         common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
         local, saturated = self._train(start, stats, part, cohort, ctx)
-        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, sender_key))
+        payload = ctx.link.up(self.codec.encode(part.take(local.value), common, sender_key))
         mean = self.codec.weighted_sum(payload, common, cohort.weight)
         rest, first = part.rest, part.rest.take(start)
-        dense = ctx.gather_dense("normalisation", first + rest.take(local.theta), cohort, paper_bits=0)
+        dense = ctx.gather_dense("normalisation", first + rest.take(local.value), cohort, paper_bits=0)
         mean = part.put(rest.put(start, dense - first), mean)
         stats = ctx.gather_stats(local.stats, cohort)
 
@@ -166,7 +166,7 @@ class FedMRN(Algorithm):
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor]:
-        """The clients' u [M, D] as `theta`, and the share of masked entries [M] that the noise clips."""
+        """The clients' u [M, D] as `value`, and the share of masked entries [M] that the noise clips."""
         common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
         key, numbers = self.codec.source(common, sender_key)
 
@@ -174,7 +174,7 @@ class FedMRN(Algorithm):
             noise = self.codec.draw(key, numbers, part.size)
             hook = self._hook(data, start, noise, part, sender_key.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
-            return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
+            return local, (part.take(local.value).abs() >= noise.abs()).to(torch.float32).mean(1)
 
         zero, rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
         trained: tuple[LocalResult, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows, numbers)

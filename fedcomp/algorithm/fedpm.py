@@ -76,12 +76,13 @@ class FedPM(MaskProbabilities):
         part = masked_part(ctx.clients.tensors, "fedpm")
         received = self.send_down(state, part, cohort, ctx)
         start = received.weights, received.theta[None], received.stats
-        local = self.training.run(*start, part, cohort, ctx, state.optimizer)
-        mask = ctx.sender_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
+        local, stats = self.training.run(*start, part, cohort, ctx, state.optimizer)
+        mask = ctx.sender_key("mask").uniform(cohort.ids, part.size) < part.take(local.value)
         coding = self._coding(part.take(received.theta))
         payload = Payload({"mask": Field(mask.to(torch.uint8), coding)}, paper_bits=part.size)
         (masks,) = ctx.link.up(payload).expect(mask=part.size)
-        gathered = replace(self.gather_rest(received, local, part, cohort, ctx), optimizer=local.memory)
+        gathered = self.gather_rest(received, local, part, cohort, ctx)
+        gathered = replace(gathered, stats=stats, optimizer=local.memory)
 
         keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)  # else the posterior is reset
         share = cohort.weight * (cohort.size / cohort.weight.sum())

@@ -115,16 +115,15 @@ class FedScalar(Algorithm):
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
         common = self._common(cohort, ctx)
         start, stats, replay = self.down.send_model(state.theta, state.stats, state.replay, cohort, ctx)
-        local = train_locally(self.client, start, stats, cohort, ctx)
-        received = ctx.link.up(codec.encode(local.theta, common, ctx.sender_key("update")))
-        stats = ctx.gather_stats(local.stats, cohort)
+        local, stats = train_locally(self.client, start, stats, cohort, ctx)
+        received = ctx.link.up(codec.encode(local.value, common, ctx.sender_key("update")))
         message = _finite(codec.weighted(received, weight))
         number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
         _, replay = self.down.send_mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
         step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
 
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
-        return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
+        return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.value)
 
     def _common(self, cohort: Cohort, ctx: Context) -> SharedKnowledge:
         """What both ends know of the messages up: the seeds, unless they go up with them."""

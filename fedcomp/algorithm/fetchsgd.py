@@ -124,11 +124,10 @@ class FetchSGD(Algorithm):
 
     def round(self, state: FetchSGDState, cohort: Cohort, ctx: Context) -> tuple[FetchSGDState, Metrics]:
         """One round. `sketch/error` is ||e||, the norm of the error memory, by one row of its sketch."""
-        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
+        local, stats = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         common = replace(ctx.common("sketch", cohort), seed=state.seed)
-        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.sender_key("sketch")))
+        payload = ctx.link.up(self.codec.encode(local.value, common, ctx.sender_key("sketch")))
         (cells,) = payload.expect(cells=state.error.shape[0])
-        stats = ctx.gather_stats(local.stats, cohort)
 
         momentum = self.rho * state.momentum + cohort.weight @ cells
         error = state.error + self.lr * momentum

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
-from fedcomp.algorithm.updates.local_training import training_metrics
+from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
 from fedcomp.client import Batch, Batching, LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
@@ -143,10 +143,9 @@ class StreamingDiLoCo(Algorithm):
         parts = self._split(ctx.clients.tensors)
         arriving, at = self._arrival(ctx.round)
         inside = None if arriving is None or at == self.steps else parts[arriving]
-        local = self._train(state, inside, at, cohort, ctx)
-        stats = ctx.gather_stats(local.stats, cohort)
-        workers, state = local.theta, replace(state, stats=stats, local=local.memory)
-        metrics = dict(training_metrics(replace(local, theta=workers - state.workers)))
+        local, stats = self._train(state, inside, at, cohort, ctx)
+        workers, state = local.value, replace(state, stats=stats, local=local.memory)
+        metrics = dict(training_metrics(replace(local, value=workers - state.workers)))
         metrics["drift/client"] = (workers - workers.mean(0)).square().sum(1).mean()
         if ctx.round + 1 >= self.fragments:
             place = (ctx.round + 1) % self.fragments
@@ -168,21 +167,19 @@ class StreamingDiLoCo(Algorithm):
 
     def _train(
         self, state: StreamingState, inside: Fragment | None, at: int, cohort: Cohort, ctx: Context
-    ) -> LocalResult:
-        """The workers' models [N, D] after their steps; the fragment `inside` arrives after `at` of them."""
+    ) -> tuple[LocalResult, Tensor]:
+        """The workers' models [N, D] after their steps, `inside` arriving after `at`; the mean statistics [C]."""
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             if inside is None:
                 return self.client.run(data, theta, stats, ctx.progress, memory=memory)
             before, after = StepRange(data, 0, at), StepRange(data, at, self.steps)
             one = self.client.run(before, theta, stats, ctx.progress, memory=memory)
-            merged = self._merge(one.theta, state.theta, inside)
+            merged = self._merge(one.value, state.theta, inside)
             two = self.client.run(after, merged, one.stats, ctx.progress, memory=one.memory)
             return replace(two, loss=torch.lerp(one.loss, two.loss, 1 - at / self.steps))
 
-        rows = state.workers, state.stats.expand(cohort.size, -1), *state.local
-        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
-        return local
+        return train_cohort(train, state.workers, state.stats, cohort, ctx, state.local)
 
     def _synchronise(
         self, state: StreamingState, workers: Tensor, place: int, part: Fragment, cohort: Cohort, ctx: Context

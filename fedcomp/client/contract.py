@@ -65,13 +65,13 @@ class LocalResult:
     """What local training leaves.
 
     Attributes:
-        theta: [M, D] parameters after the last step.
+        value: [M, D] what was trained after the last step: parameters, or what an algorithm makes of them.
         stats: [M, C] running statistics after it.
         loss: [M] mean batch loss over the client's steps.
         memory: the solver's persistent memory after this round; () if it was given none.
     """
 
-    theta: Tensor
+    value: Tensor
     stats: Tensor
     loss: Tensor
     memory: tuple[Tensor, ...] = ()

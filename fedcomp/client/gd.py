@@ -7,6 +7,7 @@ Shape legend: M clients of a chunk, D parameters, C running statistics.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,7 +52,7 @@ class GD(LocalSolver):
         data: LocalData,
         theta: Tensor,
         stats: Tensor,
-        progress: tuple[int, int],
+        progress: Iterable[int],
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:

@@ -6,6 +6,7 @@ Shape legend: M clients of a chunk, A of them still at work, D parameters, C run
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -91,7 +92,7 @@ class MinibatchSolver(LocalSolver):
         data: LocalData,
         theta: Tensor,
         stats: Tensor,
-        progress: tuple[int, int],
+        progress: Iterable[int],
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -108,7 +109,7 @@ class Muon(MinibatchSolver):
         data: LocalData,
         theta: Tensor,
         stats: Tensor,
-        progress: tuple[int, int],
+        progress: Iterable[int],
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:

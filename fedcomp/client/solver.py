@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -109,9 +110,9 @@ class LocalSolver(ABC):
         """Warn, or raise ValueError, before the first round, if the solver does not suit a model of these tensors."""
         return
 
-    def learning_rate(self, progress: tuple[int, int]) -> float:
-        """The step's length in round `progress[0]` (0 is the first) of `progress[1]`."""
-        return self.lr * learning_rate_factor(self.schedule, self.lr_final, *progress)
+    def learning_rate(self, progress: Iterable[int]) -> float:
+        """The step's length at `progress`, as in `run`."""
+        return self.lr * learning_rate_factor(self.schedule, self.lr_final, progress)
 
     @abstractmethod
     def run(
@@ -119,7 +120,7 @@ class LocalSolver(ABC):
         data: LocalData,
         theta: Tensor,
         stats: Tensor,
-        progress: tuple[int, int],
+        progress: Iterable[int],
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
@@ -127,7 +128,7 @@ class LocalSolver(ABC):
 
         Args:
             data: the chunk. theta: [M, D] and stats: [M, C], where each starts; left as they are.
-            progress: (round, num_rounds), for the schedule.
+            progress: (round, num_rounds), for the schedule; 0 is the first round.
             grad_fn: the gradient hook; None for the plain gradient.
             memory: the clients' rows of `init_persistent`, from which it goes on; (): it begins afresh.
         """
@@ -139,17 +140,19 @@ def clip(grad: Tensor, max_norm: float) -> Tensor:
     return grad * (max_norm / norm.clamp(min=max_norm))
 
 
-def learning_rate_factor(schedule: str, final: float, round_index: int, num_rounds: int) -> float:
-    """The factor on the learning rate in round `round_index` (0 is the first) of `num_rounds`.
+def learning_rate_factor(schedule: str, final: float, progress: Iterable[int]) -> float:
+    """The factor on the learning rate at `progress`: (round, num_rounds), where 0 is the first round.
 
-    constant: 1. linear, cosine: from 1 in the first round to `final` in the last. inverse_sqrt: 1 / sqrt(round + 1).
-    exponential: final ** round.
+    constant: 1. linear, cosine: from 1 in the first round to `final` in the last; these alone read `num_rounds`.
+    inverse_sqrt: 1 / sqrt(round + 1). exponential: final ** round.
     """
-    done = round_index / max(num_rounds - 1, 1)
-    if schedule == "linear":
-        return 1 + (final - 1) * done
-    if schedule == "cosine":
+    if schedule in ("linear", "cosine"):
+        round_index, num_rounds = progress
+        done = round_index / max(num_rounds - 1, 1)
+        if schedule == "linear":
+            return 1 + (final - 1) * done
         return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * done))
+    round_index = next(iter(progress))
     if schedule == "inverse_sqrt":
         return 1 / math.sqrt(round_index + 1)
     if schedule == "exponential":

@@ -29,6 +29,7 @@ Shape legend: M clients of a chunk, A of them in a mini-chunk, D parameters, C r
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -79,7 +80,7 @@ class Svrg(LocalSolver):
         data: LocalData,
         theta: Tensor,
         stats: Tensor,
-        progress: tuple[int, int],
+        progress: Iterable[int],
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +19,7 @@ class Cohort:
         ids: [M] int64 client numbers in [0, N), ascending, on the run's device.
         weight: [M] float32; the aggregate of rows x is `weight @ x`, any 1/(N p_i) already inside.
         clients: the same numbers as `ids`, on the host: reading them does not synchronise with the device.
-        state_donated: whether the caller gives up the old state, so that its rows may be overwritten in place.
+        state_donated: whether the caller gives up the old state, whose rows `put_rows` then overwrites.
     """
 
     ids: Tensor
@@ -40,6 +40,17 @@ class Cohort:
     def is_all_of(self, num_clients: int) -> bool:
         """Whether the cohort has all N clients; its rows [M, ...] are then the rows [N, ...] of all."""
         return self.size == num_clients
+
+    def without(self, clients: Collection[int]) -> Cohort:
+        """Those who are not among these clients; their weights are scaled to the same sum."""
+        kept = [row for row, client in enumerate(self.clients) if client not in clients]
+        if len(kept) == self.size:
+            return self
+        rows = torch.tensor(kept, dtype=torch.int64, device=self.ids.device)
+        weight = self.weight.index_select(0, rows)
+        weight = weight * (self.weight.sum() / weight.sum())
+        numbers = tuple(self.clients[row] for row in kept)
+        return replace(self, ids=self.ids.index_select(0, rows), weight=weight, clients=numbers)
 
     def to(self, device: torch.device) -> Cohort:
         """The same cohort with its tensors on `device`."""

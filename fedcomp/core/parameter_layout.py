@@ -15,6 +15,29 @@ WEIGHT, BIAS, NORMALISATION, EMBEDDING, OTHER = "weight", "bias", "normalisation
 
 
 @dataclass(frozen=True)
+class LoraFactor:
+    """One factor of a low-rank adapter: a layer with adapter computes W x + b + scale B (A x), with A [r, i], B [o, r].
+
+    Attributes:
+        matrix: number of the adapted matrix W, from 0, in the order of the model.
+        role: "A" or "B".
+        rank: r. inputs: i. outputs: o. scale: s, alpha / r or alpha / sqrt(r).
+    """
+
+    matrix: int
+    role: str
+    rank: int
+    inputs: int
+    outputs: int
+    scale: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """[r, i] of A, [o, r] of B."""
+        return (self.rank, self.inputs) if self.role == "A" else (self.outputs, self.rank)
+
+
+@dataclass(frozen=True)
 class ParameterTensor:
     """One parameter tensor of a model.
 
@@ -24,12 +47,14 @@ class ParameterTensor:
             similar layers; "embedding", a row a token; "other", such as the centres of a model that is not a network.
         fan_in: number of inputs of one output of its layer; 1 where this is undefined.
         kernel: height of a convolution's kernel; 1 for other layers.
+        lora: which factor of which adapter it is; None for all other tensors. No shape says so: o may equal r.
     """
 
     size: int
     kind: str = OTHER
     fan_in: int = 1
     kernel: int = 1
+    lora: LoraFactor | None = None
 
 
 @dataclass(frozen=True)

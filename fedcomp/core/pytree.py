@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.row_update import RowUpdate
 
 State = TypeVar("State")
 
@@ -87,24 +86,29 @@ def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     return new.to(old.device)
 
 
+def shares_memory(state: Any) -> bool:
+    """Whether two tensors of a state are one, or parts of one."""
+    tensors = [tensor for tensor in flatten(state).values() if tensor.numel()]
+    return len({tensor.untyped_storage().data_ptr() for tensor in tensors}) < len(tensors)
+
+
 def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
     """[M, ...]: the rows of the cohort's clients, out of one row per client [N, ...]."""
     if not rows.shape[1:].numel():  # rows without entries: this sender keeps no memory
         return rows[: cohort.size]
-    if isinstance(rows, RowUpdate) and rows.ids is cohort.ids:
-        return rows.new_rows
     return rows if cohort.is_all_of(rows.shape[0]) else rows.index_select(0, cohort.ids)
 
 
 def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
     """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients unchanged.
 
-    `rows` is not modified. With `cohort.state_donated` the result is a `RowUpdate`, which is applied after the round.
+    With `cohort.state_donated` it is `rows` itself, overwritten: a second tensor [N, ...] would double the memory. What
+    a round needs of the old rows it takes before.
     """
     if not rows.shape[1:].numel():
         return rows
     if cohort.is_all_of(rows.shape[0]):
         return new
-    if cohort.state_donated and not isinstance(rows, RowUpdate):
-        return RowUpdate(rows, cohort.ids, new)
+    if cohort.state_donated and rows.is_contiguous():
+        return rows.index_copy_(0, cohort.ids, new)
     return rows.index_copy(0, cohort.ids, new)

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Setup
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link
@@ -66,6 +67,10 @@ class Quadratics:
     @property
     def layers(self) -> tuple[int, ...]:
         return (len(self.curvature) - 1, 1)
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        return tuple(map(ParameterTensor, self.layers))
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         return work(Chunk(cohort.ids, self.curvature, self.centres[cohort.ids]), *rows)

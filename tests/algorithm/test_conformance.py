@@ -21,6 +21,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, topk
+from tests.lora_networks import lora_mlp
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE = Compressor(Dense())
@@ -52,6 +53,7 @@ def _scalar_each(dim, stats, layers, cohort):
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), dense, world.with_batch_norm),
+    AlgorithmCase("fedavg-lora", FedAvg(SGD, STEP, TOPK, DENSE), topk, lora_mlp),
     AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), topk),
     AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), None),
     AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), _sign_both_ways, world.with_batch_norm),

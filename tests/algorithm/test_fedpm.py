@@ -25,6 +25,7 @@ from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
 
@@ -123,7 +124,7 @@ def test_counts_of_nobody_are_the_first_probabilities() -> None:
     assert ledger.counters()["broadcast"] == 32
 
 
-@pytest.mark.parametrize("coding", ["plain", "arithmetic", "prior"])
+@looped("coding", ["plain", "arithmetic", "prior"])
 def test_coded_masks_are_the_same_masks(coding: str) -> None:
     plain = world.run(world.simulation(FedPM(SCORES)))
     ledger = Ledger()
@@ -131,8 +132,8 @@ def test_coded_masks_are_the_same_masks(coding: str) -> None:
     assert torch.equal(plain.theta, coded.theta)
 
 
-@pytest.mark.parametrize("coding", ["arithmetic", "prior"])
-@pytest.mark.parametrize("link", [Link, WireLink])
+@looped("coding", ["arithmetic", "prior"])
+@looped("link", [Link, WireLink])
 def test_a_coded_mask_takes_one_bit_more_than_a_plain_one_at_most(coding: str, link: type[Link]) -> None:
     """Of even odds nothing can be saved: arithmetic codes then take the number of ones, or two bits, on top."""
     ledger, algorithm = Ledger(), FedPM(STILL, coding=coding, theta0=0.5)
@@ -196,7 +197,7 @@ def test_masks_train_in_the_runs_dtype(algorithm: Algorithm, monkeypatch: pytest
 
     def noted(*args: Any, **options: Any) -> LocalResult:
         result = run(*args, **options)
-        seen.append(result.theta.dtype)
+        seen.append(result.value.dtype)
         return result
 
     monkeypatch.setattr(MinibatchSolver, "run", noted)
@@ -234,7 +235,7 @@ def test_frozen_weights_never_change_and_follow_from_the_seed() -> None:
     assert not torch.equal(other.weights, first.weights)
 
 
-@pytest.mark.parametrize("gain", [*GAINS, 0.7])
+@looped("gain", [*GAINS, 0.7])
 def test_signed_constants(gain: str | float) -> None:
     tensors = (ParameterTensor(4000, WEIGHT, 100), ParameterTensor(5, NORMALISATION), ParameterTensor(400, BIAS, 100))
     weights = FrozenWeights("signed_constant", gain).draw(torch.full((4405,), 7.0), tensors, Key(("w",)))
@@ -265,8 +266,8 @@ def test_first_probabilities() -> None:
     assert first_probabilities(0.5, torch.zeros(3), Key()).tolist() == [0.5] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number between 0 and 1"),
         ({"theta0": "half"}, "algorithm.theta0=half must be normal"),

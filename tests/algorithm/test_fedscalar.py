@@ -20,6 +20,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SGD = Sgd(lr=0.01, batch_size=4, steps=3)
 FEDAVG = FedAvg(SGD, ServerSgd(), Compressor(Dense()), Compressor(Dense()), "uniform")
@@ -119,8 +120,8 @@ LINKS = [
 ]
 
 
-@pytest.mark.parametrize("how", ["independent", "orthonormal"])
-@pytest.mark.parametrize(("vector", "seed", "num", "uplink", "downlink"), LINKS)
+@looped("how", ["independent", "orthonormal"])
+@looped("vector, seed, num, uplink, downlink", LINKS)
 def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downlink: int, how: str) -> None:
     sim = world.simulation(
         FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed), participation=SOME, link=WireLink
@@ -245,7 +246,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
+@looped("options, message", WRONG)
 def test_options_are_checked(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FedScalar(SGD, **options)

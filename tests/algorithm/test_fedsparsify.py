@@ -18,6 +18,7 @@ from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTens
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
 WEIGHTS = 5 * 4 + 4 * 3
@@ -29,7 +30,7 @@ def test_one_epoch_is_pruned_after_its_last_step() -> None:
     assert result.metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * result.cohort.size)
 
 
-@pytest.mark.parametrize("sparsity", [0.5, 0.9, 0.97])
+@looped("sparsity", [0.5, 0.9, 0.97])
 def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None:
     sim = world.simulation(FedSparsify(SGD, sparsity))
     state, result = sim.round(0, sim.init(), Ledger())
@@ -99,8 +100,8 @@ def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
     assert int(kept.sum()) < int((union.theta != 0).sum())
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be a number in \[0, 1\)"),
         ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),

@@ -17,6 +17,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge
 from tests.algorithm import quadratic
+from tests.looped import looped
 
 SGD = Sgd(lr=0.05, batch_size=4)
 
@@ -107,8 +108,8 @@ def test_a_cohort_sees_the_model_of_everybody() -> None:
     assert counters["downlink"] == 4 * counters["broadcast"]
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"rows": 2}, "algorithm.rows=2 must be an odd number"),
         ({"columns": 1}, "algorithm.columns=1 must be a whole number, 2 or more"),

@@ -29,6 +29,7 @@ from fedcomp.reporting.tables.published import load
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}
 NUM, SAMPLES_DOWN = 10, 10
@@ -99,7 +100,7 @@ def test_ratios_of_the_adaptive_rows() -> None:
     assert odd <= {("8", "BiCompFL-GR-Adaptive")}
 
 
-@pytest.mark.parametrize("dim", DIMS.values())
+@looped("dim", DIMS.values())
 def test_the_codec_sends_what_the_columns_say(dim: int) -> None:
     codec = MRC()
     assert codec.coding.fixed_bits(codec.layout(dim)["indices"]) == 8 * -(-dim // 256)

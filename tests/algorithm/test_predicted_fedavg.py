@@ -18,6 +18,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, Heterogeneous, Run, problem
+from tests.looped import looped
 
 TOP4, DENSE, SERVER = TopK(k=4, positions="index"), Compressor(Dense()), ServerSgd()
 LR = 1.02
@@ -98,8 +99,8 @@ def test_first_round_of_cafe_is_plain_compression() -> None:
     assert torch.equal(*first)
 
 
-@pytest.mark.parametrize("sends", ["model", "step", "mean_update"])
-@pytest.mark.parametrize("link", [None, WireLink])
+@looped("sends", ["model", "step", "mean_update"])
+@looped("link", [None, WireLink])
 def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
     """It is what went down, in its bits: with a model its mean goes beside, 32 D for each participant."""
     lossy = Compressor(Sign()) if sends != "model" else DENSE
@@ -128,8 +129,8 @@ def test_ratio_is_its_closed_form() -> None:
     assert float(run.metrics["predictor/ratio"]) == pytest.approx(float(wanted), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("make", "line"),
+@looped(
+    "make, line",
     [
         (lambda: _fedavg(_up("ef21_p")), "compressor.predictor=ef21_p follows a model: it is the downlink's"),
         (lambda: _fedavg(down=_up("aggregate")), "downlink.predictor=aggregate makes no sense"),

@@ -28,6 +28,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
+from tests.looped import looped
 
 CLIENTS = replace(problem(0), layers=(20, 12, 8))
 DENSE, NESTEROV = Compressor(Dense()), ServerSgd(0.7, 0.9, nesterov=True)
@@ -57,8 +58,8 @@ def _by_hand(num: int, h: int, tau: int, alpha: float, rounds: int) -> tuple[Ten
     return theta, workers
 
 
-@pytest.mark.parametrize(("num", "h", "tau", "alpha"), WAYS)
-@pytest.mark.parametrize("rounds", [1, 7, 12])
+@looped("num, h, tau, alpha", WAYS)
+@looped("rounds", [1, 7, 12])
 def test_it_is_the_papers_loop_over_steps(num: int, h: int, tau: int, alpha: float, rounds: int) -> None:
     *_, state = Run(_streaming(Sgd(lr=0.3, steps=h), num, tau, alpha), CLIENTS).states(rounds)
     theta, workers = _by_hand(num, h, tau, alpha, rounds)
@@ -67,7 +68,7 @@ def test_it_is_the_papers_loop_over_steps(num: int, h: int, tau: int, alpha: flo
     assert theta.any() == (rounds >= num)
 
 
-@pytest.mark.parametrize("up", [DENSE, Compressor(TopK(0.2), ErrorFeedback()), Compressor(FP4("stochastic"))])
+@looped("up", [DENSE, Compressor(TopK(0.2), ErrorFeedback()), Compressor(FP4("stochastic"))])
 def test_one_fragment_without_delay_is_diloco_bit_for_bit(up: Compressor) -> None:
     streaming = _streaming(ADAMW, 1, 0, up=up)
     diloco = FedAvg(ADAMW, NESTEROV, up, DENSE, "uniform", persist_optimizer=True)
@@ -124,8 +125,8 @@ def test_one_period_lowers_the_loss() -> None:
 TENSORS = tuple(ParameterTensor(size, WEIGHT if size > 9 else BIAS) for size in (50, 5, 40, 4, 30, 3))
 
 
-@pytest.mark.parametrize(
-    ("pattern", "num", "layers"),
+@looped(
+    "pattern, num, layers",
     [
         ("balanced", 2, [(50, 5, 4, 3), (40, 30)]),
         ("balanced", 3, [(50,), (40,), (5, 4, 30, 3)]),
@@ -143,8 +144,8 @@ def test_every_tensor_is_in_one_fragment(pattern: str, num: int, layers: list[tu
     assert sorted(columns.tolist()) == list(range(132))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"fragments": 0}, "algorithm.fragments=0 must be a whole number, 1 or more"),
         ({"pattern": "layers"}, "algorithm.pattern=layers must be one of balanced, strided, sequential"),

@@ -101,18 +101,18 @@ class BiCompFLCFL(Algorithm):
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
         """One round; `memory/norm` [N] is what each message left out: of the error memory, or u_i - h_i with `ef21`."""
         stats = ctx.send_stats(state.stats, cohort)
-        local = train_locally(self.client, state.theta, stats, cohort, ctx)
+        local, stats = train_locally(self.client, state.theta, stats, cohort, ctx)
         common, sender_key = ctx.common("update", cohort), ctx.sender_key("update")
         base = state.base
-        update = local.theta - EF21().predict(base, cohort) if self.ef21 else local.theta
+        update = local.value - EF21().predict(base, cohort) if self.ef21 else local.value
         payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, sender_key)
-        received, stats = ctx.link.up(payload), ctx.gather_stats(local.stats, cohort)
+        received = ctx.link.up(payload)
         everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
             own, base = EF21().follow(self.uplink.decode(everywhere, common), base, cohort)
             mean = cohort.weight @ own
-            metrics["memory/norm"] = lengths(local.theta - own)
+            metrics["memory/norm"] = lengths(local.value - own)
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
         step, optimizer = self.server.step(mean, state.optimizer)

@@ -125,14 +125,13 @@ class BiCompFLGR(CodedMasks):
         part, estimate = part_of(ctx.clients.tensors), self.estimate(cohort.size)
         prior = estimate.thresholds(part.take(state.codes), part.take(state.theta0))[None]
         stats = ctx.send_stats(state.stats, cohort)
-        local = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
-        q = part.take(local.theta)
+        local, stats = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
+        q = part.take(local.value)
 
         blocks, wanted, marks = self._blocks(state, q, prior, cohort, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.common("update", cohort, prior, ctx)
         payload = ctx.link.up(codec.encode(q, common, ctx.sender_key("update"), ctx.clients.parallel_map))
-        stats = ctx.gather_stats(local.stats, cohort)  # before the relay, so that the round has no further exchange
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:

@@ -132,8 +132,8 @@ class BiCompFLPR(CodedMasks):
         codes = part.take(own)
         guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
         stats = ctx.send_stats(state.stats, cohort)
-        local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
-        q = part.take(local.theta)
+        local, stats = self.training.run(state.weights, guess, stats, part, cohort, ctx)
+        q = part.take(local.value)
 
         codec, parallel_map = self.codec, ctx.clients.parallel_map
         mixed, extra = self._mixed(q, codes, prior, state, cohort, ctx)
@@ -142,7 +142,6 @@ class BiCompFLPR(CodedMasks):
         counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
-        stats = ctx.gather_stats(local.stats, cohort)
 
         got, inside, more = self._send_mean(theta, prior, cohort, ctx)
         new = (got * (estimate.num // self.samples_down(ctx.clients.num_clients))).to(codes.dtype)

@@ -83,9 +83,8 @@ class CSER(Algorithm):
 
     def round(self, state: CSERState, cohort: Cohort, ctx: Context) -> tuple[CSERState, Metrics]:
         """One round, with a reset at the end of each period; `memory/norm` [N] is ||a_i||."""
-        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
-        mean, residual = send_up("update", self.uplink, local.theta, cohort, ctx)
-        stats = ctx.gather_stats(local.stats, cohort)
+        local, stats = train_locally(self.client, state.theta, state.stats, cohort, ctx)
+        mean, residual = send_up("update", self.uplink, local.value, cohort, ctx)
         received, downlink = ctx.send_down("update", self.downlink, mean, state.downlink, cohort)
         stats = ctx.send_stats(stats, ctx.everyone)
 

@@ -88,10 +88,9 @@ class LIEC(Algorithm):
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
-        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
+        local, stats = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         exchange = self._average if is_sync_round(ctx.round, self.period) else self._compensate
-        stats = ctx.gather_stats(local.stats, cohort)  # beside the first message up: no exchange of its own
-        theta, downlink, mean = exchange(state, local.theta, cohort, ctx)
+        theta, downlink, mean = exchange(state, local.value, cohort, ctx)
         stats = ctx.send_stats(stats, ctx.everyone)
         return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
 

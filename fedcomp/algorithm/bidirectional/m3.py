@@ -192,13 +192,12 @@ class M3(Algorithm):
         models, stats, _ = down.send_model(state.theta, state.stats, memory, cohort, ctx)
         points = torch.lerp(state.points, models, self.beta)
 
-        local = train_locally(self.client, points, stats, cohort, ctx)
+        local, stats = train_locally(self.client, points, stats, cohort, ctx)
         dispersion = (models - state.theta).square().sum(1).mean()
         metrics = {**training_metrics(local), "models/spread": dispersion}
-        update, base = self._send_up(local.theta, state, cohort, ctx)
+        update, base = self._send_up(local.value, state, cohort, ctx)
         if self.differences == "ef21":
-            metrics["memory/norm"] = lengths(local.theta - base)
-        stats = ctx.gather_stats(local.stats, cohort)
+            metrics["memory/norm"] = lengths(local.value - base)
         step, optimizer = self.server.step(update, state.optimizer)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
 

@@ -188,8 +188,8 @@ class LoCoDL(Algorithm):
             y = y - gamma * (q * y - state.dual)
         local = train_shifted(self.client, steps, state.models, -state.duals, -q, state.stats, cohort, ctx)
 
-        sent, mean = self._exchange(local.theta - y, cohort, ctx)
-        models = torch.lerp(local.theta, y + mean, constants.rho)
+        sent, mean = self._exchange(local.value - y, cohort, ctx)
+        models = torch.lerp(local.value, y + mean, constants.rho)
         duals = state.duals + constants.dual_step * (mean - sent)
         dual = state.dual + constants.dual_step * mean
         y = y + constants.rho * mean

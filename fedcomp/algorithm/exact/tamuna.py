@@ -185,10 +185,10 @@ class Tamuna(Algorithm):
         local = train_shifted(self.client, steps, rows, -own, 0.0, state.stats, cohort, ctx)
 
         masks = Masks.draw(cohort.size, per_entry, dim, ctx.key.fold_in("masks"), start.device)
-        received = masks.read(ctx.link.up(masks.message(local.theta)), dim)
+        received = masks.read(ctx.link.up(masks.message(local.value)), dim)
         mean = received.sum(0) / per_entry
         answer = masks.read(ctx.link.unicast(masks.message(mean.expand(cohort.size, -1))), dim)
-        own = own + (p * self._chi(per_entry, num_clients) / gamma) * (answer - masks.whole(dim) * local.theta)
+        own = own + (p * self._chi(per_entry, num_clients) / gamma) * (answer - masks.whole(dim) * local.value)
         duals = put_rows(state.duals, cohort, own)
         metrics = {
             "train/loss": local.loss,

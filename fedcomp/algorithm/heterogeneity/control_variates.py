@@ -121,16 +121,16 @@ def train_corrected(
     Args:
         start: [D] x. control: [D] c. stats: [C]. own: [M, D] c_i of the cohort.
     Returns:
-        the changes y_i - x [M, D] as `theta` of the result, (x - y_i) / (K_i eta_l) - c [M, D], and K_i [M, 1].
+        the changes y_i - x [M, D] as `value` of the result, (x - y_i) / (K_i eta_l) - c [M, D], and K_i [M, 1].
     """
     lr = client.learning_rate(ctx.progress)
 
     def train(data: LocalData, theta: Tensor, stats: Tensor, own: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
         hook = shifted_gradient(data, control - own)
         result = client.run(data, theta, stats, ctx.progress, hook)
-        change, num_steps = result.theta.sub_(theta), data.num_steps(client.batching)[:, None]
+        change, num_steps = result.value.sub_(theta), data.num_steps(client.batching)[:, None]
         mean = change / (-lr * num_steps.clamp(min=1))
-        return replace(result, theta=change), mean.sub_(control), num_steps
+        return replace(result, value=change), mean.sub_(control), num_steps
 
     rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own
     trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, *rows)
@@ -143,7 +143,7 @@ def control_metrics(local: LocalResult, own: Tensor, control: Tensor, controls: 
     The last is the length of c - mean c_i, by the cohort's weights: 0 but for rounding, or for a lossy downlink. It is
     logged where all clients take part; else it would read the rows of all N clients in every round.
     """
-    drift = (local.theta - local.theta.mean(0)).square().sum(1).mean()
+    drift = (local.value - local.value.mean(0)).square().sum(1).mean()
     found = {**training_metrics(local), "control/norm": lengths(own), "drift/client": drift}
     if cohort.is_all_of(controls.shape[0]):
         found["control/sum"] = torch.linalg.vector_norm(control - cohort.weight @ controls)

@@ -31,6 +31,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
+from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.shifted_gradient import shifted_gradient
@@ -108,15 +109,13 @@ class FedDyn(Algorithm):
             weight = self.alpha if self.weights == "uniform" else alpha
             hook = shifted_gradient(data, -own - alpha * theta, weight)
             result = self.client.run(data, theta, stats, ctx.progress, hook)
-            return replace(result, theta=result.theta.sub_(theta))
+            return replace(result, value=result.value.sub_(theta))
 
-        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own, alpha
-        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
-        changes = send_decoded("update", self.uplink, local.theta, cohort, ctx)
+        local, stats = train_cohort(train, start, stats, cohort, ctx, rows=(own, alpha))
+        changes = send_decoded("update", self.uplink, local.value, cohort, ctx)
         controls = put_rows(state.controls, cohort, own - alpha * changes)
         control = state.control - (self.alpha / ctx.clients.num_clients) * changes.sum(0)
         mean = state.theta + changes.mean(0)
-        stats = ctx.gather_stats(local.stats, cohort)
         metrics = control_metrics(local, own, control, controls, cohort)
         return FedDynState(mean - control / self.alpha, stats, mean, control, controls), metrics
 

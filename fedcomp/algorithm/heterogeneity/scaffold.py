@@ -97,7 +97,7 @@ class Scaffold(Algorithm):
             change = local_gradients(self.client, start, stats, cohort, ctx) - own
 
         alpha = scale_of_changes(self.alpha, self.uplink, ctx.clients.layers, ctx.clients.num_clients)
-        updates = send_decoded("update", self.uplink, local.theta, cohort, ctx)
+        updates = send_decoded("update", self.uplink, local.value, cohort, ctx)
         changes = send_decoded("control", self.uplink, alpha * change, cohort, ctx)
         controls = put_rows(state.controls, cohort, own + changes)
         control = state.control + changes.sum(0) / ctx.clients.num_clients

@@ -117,8 +117,8 @@ class DeltaMask(MaskProbabilities):
         """
         part = masked_part(ctx.clients.tensors, "deltamask")
         received = self.send_down(state, part, cohort, ctx)
-        local = self.training.run(received.weights, received.theta[None], received.stats, part, cohort, ctx)
-        before, theta = part.take(received.theta), part.take(local.theta)
+        local, stats = self.training.run(received.weights, received.theta[None], received.stats, part, cohort, ctx)
+        before, theta = part.take(received.theta), part.take(local.value)
         shared = cohort.ids if self.reference == "client" else torch.zeros_like(cohort.ids)
         draws = ctx.key.fold_in("reference").uniform(shared, part.size)
         reference = draws < before
@@ -128,7 +128,7 @@ class DeltaMask(MaskProbabilities):
         sent = largest(flips, divergence, self.share(ctx))
         found, more = self._send_up(sent, cohort, ctx)
         masks = reference ^ found
-        gathered = self.gather_rest(received, local, part, cohort, ctx)
+        gathered = replace(self.gather_rest(received, local, part, cohort, ctx), stats=stats)
 
         every = -(-ctx.clients.num_clients // cohort.size) if self.reset_every is None else self.reset_every
         keeps = bool(every == 0 or ctx.round % every)  # else the posterior is reset
@@ -150,7 +150,7 @@ class DeltaMask(MaskProbabilities):
         """kappa of this round."""
         if self.schedule == "constant":
             return self.kappa
-        return self.kappa * learning_rate_factor("cosine", self.kappa_final / self.kappa, *ctx.progress)
+        return self.kappa * learning_rate_factor("cosine", self.kappa_final / self.kappa, ctx.progress)
 
     def _send_up(self, sent: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Metrics]:
         """[M, d] bool the flips as the server finds them, from those that are sent [M, d] bool."""

@@ -136,13 +136,13 @@ class FedBAT(Algorithm):
 
         part = self._coded(ctx.clients.tensors)
         local, log, first = self._train(start, stats, part, cohort, ctx)
-        sizes, m = self._sizes(part), part.take(local.theta)
+        sizes, m = self._sizes(part), part.take(local.value)
         alpha = sizes.alpha(log)
         signs = ctx.sender_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
         fields = {"signs": Field(signs.to(torch.uint8), Unsigned(1)), "alpha": Field(alpha, Float())}
         bits, scales = ctx.link.up(Payload(fields)).expect(signs=part.size, alpha=len(part.layers))
         rest, kept = part.rest, part.rest.take(start)
-        dense = ctx.gather_dense("normalisation", kept + rest.take(local.theta), cohort, paper_bits=0)
+        dense = ctx.gather_dense("normalisation", kept + rest.take(local.value), cohort, paper_bits=0)
         stats = ctx.gather_stats(local.stats, cohort)
 
         weighted = (cohort.weight[:, None] * scales).t()
@@ -185,17 +185,17 @@ class FedBAT(Algorithm):
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor, Tensor]:
-        """m and the changes of the dense columns [M, D] as `theta`; lambda and ln alpha_0, [M, L] each."""
+        """m and the changes of the dense columns [M, D] as `value`; lambda and ln alpha_0, [M, L] each."""
         key, num, dim = ctx.sender_key("training"), len(part.layers), start.shape[0]
         rate = start.new_full((), self.client.learning_rate(ctx.progress))
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
             local = self.client.run(data, zero, stats, ctx.progress, self._hook(data, start, rate, part, key))
-            theta, log, first = local.theta.split((dim, num, num), 1)
+            theta, log, first = local.value.split((dim, num, num), 1)
             steps = data.num_steps(self.client.batching)
             none = (steps <= self.plain_steps(steps))[:, None]  # such a client has not come to its alpha_0
             own = self._first_log(part.take(theta), self._sizes(part))
-            return replace(local, theta=theta), torch.where(none, own, log), torch.where(none, own, first)
+            return replace(local, value=theta), torch.where(none, own, log), torch.where(none, own, first)
 
         zero, rows = start.new_zeros(1, dim + 2 * num).expand(cohort.size, -1), stats.expand(cohort.size, -1)
         trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows)

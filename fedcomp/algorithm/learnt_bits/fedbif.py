@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
@@ -162,12 +163,11 @@ class FedBiF(Algorithm):
         held = (codes >> place) & 1
         frozen = grid.values(codes - (held << place), ranges)
         move = grid.spread(grid.step(ranges)) * 2**place
-        local = self._train(part.put(part.rest.put(state.theta, rest), frozen), stats, held, move, cohort, ctx)
-        bits = (part.take(local.theta) > 0).to(torch.int64)
+        local, stats = self._train(part.put(part.rest.put(state.theta, rest), frozen), stats, held, move, cohort, ctx)
+        bits = (part.take(local.value) > 0).to(torch.int64)
         flipped = bits ^ held
         received = self._send_up(bits, flipped, held, ctx)
-        dense = ctx.gather_dense("normalisation", rest + part.rest.take(local.theta), cohort, paper_bits=0)
-        stats = ctx.gather_stats(local.stats, cohort)
+        dense = ctx.gather_dense("normalisation", rest + part.rest.take(local.value), cohort, paper_bits=0)
 
         mean = torch.mv(received.t().to(torch.float32), cohort.weight / cohort.weight.sum())
         theta = part.put(part.rest.put(state.theta, dense), frozen + move * mean)
@@ -216,8 +216,8 @@ class FedBiF(Algorithm):
 
     def _train(
         self, start: Tensor, stats: Tensor, held: Tensor, move: Tensor, cohort: Cohort, ctx: Context
-    ) -> LocalResult:
-        """Virtual bits, and the changes of the dense columns, [M, D] as `theta`.
+    ) -> tuple[LocalResult, Tensor]:
+        """Virtual bits, and the changes of the dense columns, [M, D] as `value`; and the mean statistics [C].
 
         Args:
             start: [D] frozen values and dense parameters. held: [d] the active bits. move: [d] what one is worth.
@@ -232,9 +232,7 @@ class FedBiF(Algorithm):
             hook = self._hook(data, start, move, part, key)
             return self.client.run(data, part.put(zero, virtual), stats, ctx.progress, hook)
 
-        rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
-        return local
+        return train_cohort(train, torch.zeros_like(start), stats, cohort, ctx)
 
     def _hook(self, data: LocalData, start: Tensor, move: Tensor, part: ParameterSubset, key: Key) -> Hook:
         def gradient(rows: Tensor, batch: Batch, reads: Reads) -> Gradient:

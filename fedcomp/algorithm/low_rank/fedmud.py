@@ -36,6 +36,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
+from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
@@ -158,11 +159,10 @@ class FedMUD(Algorithm):
             base, dense, x = sent.split((part.size, len(dense), num))
             stats = ctx.send_stats(stats, cohort)
 
-        local = self._train(torch.cat((x, dense)), base, fixed, stats, factors, cohort, ctx)
+        local, stats = self._train(torch.cat((x, dense)), base, fixed, stats, factors, cohort, ctx)
         own = sum(tensor.size for tensor in ctx.clients.tensors if is_normalisation(tensor))
         paper = 32 * (num + len(dense) - own)
-        mean = ctx.gather_dense("factors", local.theta, cohort, paper_bits=paper)
-        stats = ctx.gather_stats(local.stats, cohort)
+        mean = ctx.gather_dense("factors", local.value, cohort, paper_bits=paper)
         if self.sends == "factors":
             mean = ctx.send_dense("factors", mean, ctx.everyone, paper_bits=paper)
             stats = ctx.send_stats(stats, ctx.everyone)
@@ -178,7 +178,7 @@ class FedMUD(Algorithm):
             "mud/dense": theta.new_full((), len(dense)),
         }
         if self.pattern == "ab":
-            wanted = (cohort.weight / cohort.weight.sum()) @ factors.fold(local.theta[:, :num], fixed)
+            wanted = (cohort.weight / cohort.weight.sum()) @ factors.fold(local.value[:, :num], fixed)
             error = torch.linalg.vector_norm(update - wanted)
             metrics["mud/aggregation_error"] = error / torch.linalg.vector_norm(wanted).clamp(min=1e-30)
         return FedMUDState(theta, base, x, fixed, stats), metrics
@@ -248,8 +248,8 @@ class FedMUD(Algorithm):
         factors: Factors,
         cohort: Cohort,
         ctx: Context,
-    ) -> LocalResult:
-        """Factors and dense parameters [M, F + E] as `theta`, from start [F + E]."""
+    ) -> tuple[LocalResult, Tensor]:
+        """Factors and dense parameters [M, F + E] as `value`, from start [F + E]; and the mean statistics [C]."""
         part, num = self.part(ctx.clients.tensors), sum(factors.trained)
 
         def train(data: LocalData, rows: Tensor, stats: Tensor) -> LocalResult:
@@ -265,6 +265,4 @@ class FedMUD(Algorithm):
             hook = Hook(gradient, ("fedmud", factors, part), (), (base, fixed), ctx.key)
             return self.client.run(data, rows, stats, ctx.progress, hook)
 
-        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
-        return local
+        return train_cohort(train, start, stats, cohort, ctx)

@@ -167,13 +167,12 @@ class PowerSGD(Algorithm):
             theta, q = received["model"], received.get("q", q)
             stats = ctx.send_stats(stats, cohort)
 
-        local = train_locally(self.client, theta, stats, cohort, ctx)
-        meant = low.part.take(local.theta)
+        local, stats = train_locally(self.client, theta, stats, cohort, ctx)
+        meant = low.part.take(local.value)
         if self.memory != "none":
             meant = meant + self.decay * take_rows(state.errors, cohort)
-        dense = low.part.rest.take(local.theta).contiguous()
+        dense = low.part.rest.take(local.value).contiguous()
 
-        stats = ctx.gather_stats(local.stats, cohort)  # with the first message
         exchange = self._aggregated if self.mode == "aggregated" else self._independent
         own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
         if self.sends == "factors":
@@ -189,7 +188,7 @@ class PowerSGD(Algorithm):
             left = meant - (own if self.memory == "own" else mean)
             errors = put_rows(errors, cohort, left)
             metrics["memory/norm"] = lengths(left)
-            metrics["powersgd/memory"] = lengths(left) / lengths(low.part.take(local.theta)).clamp(min=TINY)
+            metrics["powersgd/memory"] = lengths(left) / lengths(low.part.take(local.value)).clamp(min=TINY)
         whole = (cohort.weight @ meant).square().sum().clamp(min=TINY)
         metrics["powersgd/captured"] = mean.square().sum() / whole
         metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)

@@ -126,12 +126,11 @@ class MaskProbabilities(Algorithm):
     def gather_rest(
         self, state: MaskState, local: LocalResult, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> MaskState:
-        """The state with what comes up beside the masks: normalisation if it is trained, statistics."""
-        weights = state.weights
-        if self.batchnorm_training == "trained":
-            rest = ctx.gather_dense("normalisation", part.rest.take(local.theta), cohort, paper_bits=0)
-            weights = part.rest.put(weights, rest)
-        return replace(state, weights=weights, stats=ctx.gather_stats(local.stats, cohort))
+        """The state with normalisation as it comes up beside the masks, if it is trained."""
+        if self.batchnorm_training != "trained":
+            return state
+        rest = ctx.gather_dense("normalisation", part.rest.take(local.value), cohort, paper_bits=0)
+        return replace(state, weights=part.rest.put(state.weights, rest))
 
     def count_masks(self, state: MaskState, sums: Tensor, part: ParameterSubset, num: int, keeps: bool) -> MaskState:
         """The state with theta of the masks' posterior.

@@ -67,7 +67,7 @@ class MaskTraining:
         cohort: Cohort,
         ctx: Context,
         memory: tuple[Tensor, ...] = (),
-    ) -> LocalResult:
+    ) -> tuple[LocalResult, Tensor]:
         """Train the cohort's masks.
 
         Args:
@@ -76,7 +76,8 @@ class MaskTraining:
             stats: [C] running statistics. part: the columns that are masked.
             memory: the solver's persistent optimiser state, one row for each of the N clients; (): fresh state.
         Returns:
-            q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
+            q [M, D] as `value`, with the values after training in the other columns, losses and memory; and the mean
+            statistics [C], which the clients send.
         """
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
@@ -85,7 +86,7 @@ class MaskTraining:
             key = ctx.sender_key("masks")
             hook = self._hook(data, weights, part, key)
             local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
-            return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))
+            return replace(local, value=part.put(local.value, torch.sigmoid(part.take(local.value))))
 
         return train_cohort(train, theta, stats, cohort, ctx, memory)
 

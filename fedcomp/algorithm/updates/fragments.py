@@ -5,7 +5,7 @@ Shape legend: M rows, D parameters, d of a fragment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -31,6 +31,11 @@ class Fragment:
 
     part: ParameterSubset
     tensors: tuple[ParameterTensor, ...]
+
+    @classmethod
+    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> Fragment:
+        """The tensors for which `belongs` is true."""
+        return cls(ParameterSubset.of(tensors, belongs), tuple(tensor for tensor in tensors if belongs(tensor)))
 
     def own(self, compressor: Compressor) -> Compressor:
         """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""

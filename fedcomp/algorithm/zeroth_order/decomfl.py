@@ -164,7 +164,7 @@ class DeComFL(Algorithm):
         none of them); `replay/rounds`, `replay/max` and `history/bits`, see history.py; with `diagnose`
         `estimate/variance`, ||step - mean||^2 / ||mean||^2 with the step of the true gradients as the mean.
         """
-        lr, num = self.changes.at(*ctx.progress)
+        lr, num = self.changes.at(ctx.progress)
         place, metrics = (state.theta, state.velocity), {}
         start = place
         if self._replays:

@@ -141,7 +141,8 @@ class Increments:
             received = ctx.link.broadcast(sent, cohort)
             sums = pool.sums if received is sent else received.fields["sums"].data[0]
             return received.fields["probabilities"].data[0] if extra else share, sums
-        coefficients, places = take_rows(self.held, cohort), {client: row for row, client in enumerate(cohort.clients)}
+        coefficients = take_rows(self.held, cohort).clone()  # the rows themselves where all take part
+        places = {client: row for row, client in enumerate(cohort.clients)}
         last, width = self.last.numpy()[list(cohort.clients), 0].tolist(), bits_for(pool.size)
         for number in sorted(set(last)):
             away = Listed(tuple(client for client, own in zip(cohort.clients, last) if own == number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcomp.client.solver import SCHEDULES, learning_rate_factor
@@ -48,9 +48,10 @@ class Stages:
         """The largest P."""
         return self.perturbations * max([1, *(int(pair[1]) for pair in (self.stages or {}).values())])
 
-    def at(self, round_index: int, num_rounds: int) -> tuple[float, int]:
-        """eta and P of round `round_index` (0 is the first) of `num_rounds`."""
+    def at(self, progress: Iterable[int]) -> tuple[float, int]:
+        """eta and P at `progress`: (round, num_rounds), where 0 is the first round."""
+        round_index = next(iter(progress))
         begun = [start for start in (self.stages or {}) if start <= round_index]
         factor, more = (self.stages or {})[max(begun)] if begun else (1.0, 1)
-        lr = self.lr * learning_rate_factor(self.schedule, self.lr_final, round_index, num_rounds)
+        lr = self.lr * learning_rate_factor(self.schedule, self.lr_final, progress)
         return lr * float(factor), self.perturbations * int(more)

@@ -24,6 +24,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, Payload, WireLink
 from tests.conformance import world
+from tests.looped import looped
 from tests.thorough import thorough
 
 SCORES, STILL = Adam(lr=0.2, batch_size=4, epochs=2), Adam(lr=1e-12, batch_size=4)
@@ -205,7 +206,7 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
         assert not estimate.known(estimate.first(theta0)).any()
 
 
-@pytest.mark.parametrize(
+@looped(
     "algorithm", [BiCompFLGR(client=SCORES, reconstruct=True), BiCompFLPR(client=SCORES), BiCompFLGR(client=SCORES)]
 )
 def test_affine_probabilities_are_so_at_the_server_too(algorithm: Any) -> None:
@@ -247,8 +248,8 @@ def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
     assert "full_participation" not in {field.name for field in fields(algorithm)}
 
 
-@pytest.mark.parametrize(
-    ("make", "options", "line"),
+@looped(
+    "make, options, line",
     [
         (BiCompFLGR, {"n_is": 0}, "algorithm.n_is=0 must be a whole number"),
         (BiCompFLGR, {"n_ul": 0}, "algorithm.n_ul=0 must be a whole number"),

@@ -24,6 +24,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.reporting.tables.published import Printed, load
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}
 NUM, PERIOD, REPETITIONS = 10, 50, 2
@@ -144,7 +145,7 @@ def test_table_7_is_a_third_of_the_runs_without_synchronisation(method: str, sen
     assert {column: _as_printed(value) for column, value in mean.items()} == row.rates
 
 
-@pytest.mark.parametrize("dim", DIMS.values())
+@looped("dim", DIMS.values())
 def test_synchronisations_to_the_last_bit(dim: int) -> None:
     """Specification: over 50 rounds LIEC 113 d and 49 scales each way, CSER 51 d and 51 scales up, 1,632 d down."""
     assert liec(dim, 50) == Sent(113 * dim + 49 * 32, broadcast=113 * dim + 49 * 32)
@@ -199,8 +200,8 @@ TERMS: list[tuple[Callable[[int], int], Callable[[int], Codec]]] = [
 ]
 
 
-@pytest.mark.parametrize("dim", DIMS.values())
-@pytest.mark.parametrize(("bits", "codec"), TERMS, ids=["dense", "sign", "topk"])
+@looped("dim", DIMS.values())
+@looped("bits, codec", TERMS)
 def test_terms_are_the_codecs_messages(bits, codec, dim: int) -> None:
     x = torch.randn(1, dim, generator=torch.Generator().manual_seed(0))
     known = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64), (dim - 10, 10))

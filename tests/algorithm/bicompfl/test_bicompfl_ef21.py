@@ -18,6 +18,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
 
 CLIENTS = Quadratics.of()
 TOPK = Compressor(TopK(0.1, "index"))
@@ -66,7 +67,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("uplink", "message"), WRONG)
+@looped("uplink, message", WRONG)
 def test_errors(uplink: Compressor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quadratic.init(algorithm(uplink), CLIENTS)

@@ -22,13 +22,14 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.participation.contract import Participation
 from fedcomp.wire import Field, Ledger, Link, Payload, SharedKnowledge
 from tests.conformance import world
+from tests.looped import looped
 
 NUM = world.NUM_CLIENTS
 SCORES = Adam(lr=0.2, batch_size=4, epochs=2)
 
 
-@pytest.mark.parametrize("n_ul", [1, 3])
-@pytest.mark.parametrize("share", [0.2, 0.03, 1.0])
+@looped("n_ul", [1, 3])
+@looped("share", [0.2, 0.03, 1.0])
 def test_a_mixture_is_the_nearest_code(share: float, n_ul: int) -> None:
     """Of every code and count, against fractions; theta_0 = 1/4 stands where nothing is known yet."""
     rest = Rest("mix", share)
@@ -115,7 +116,7 @@ def test_a_client_follows_its_estimate_by_its_own_messages(participation: Partic
         assert torch.equal(held, state.codes), t
 
 
-@pytest.mark.parametrize("name", ["mix_share", "mix_half_after", "mix_until"])
+@looped("name", ["mix_share", "mix_half_after", "mix_until"])
 def test_a_schedule_is_above_zero(name: str) -> None:
     with pytest.raises(ValueError, match=rf"algorithm\.{name}=0 must be"):
         BiCompFLPR(client=SCORES, split_downlink=True, rest="mix", **{name: 0})  # type: ignore[arg-type]

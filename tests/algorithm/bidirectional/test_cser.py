@@ -24,6 +24,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.conformance import world
+from tests.looped import looped
 
 CLIENTS, ETA = Quadratics.of(), 0.3
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(granularity="model"))
@@ -31,8 +32,8 @@ ALL_SENT = Compressor(TopK(1.0))
 UPLINKS = [SIGN, Compressor(TopK(0.1)), Compressor(RandK(0.1, scale="none"))]
 
 
-@pytest.mark.parametrize("up", UPLINKS)
-@pytest.mark.parametrize("period", [1, 3, 100])
+@looped("up", UPLINKS)
+@looped("period", [1, 3, 100])
 def test_the_mean_moves_as_without_compression_and_models_differ_by_what_was_left_out(up, period: int) -> None:
     algorithm = CSER(STEP, ServerSgd(ETA), up, DENSE, period)
     for before, after, _ in quadratic.rounds(algorithm, CLIENTS, 8):
@@ -136,7 +137,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
+@looped("options, message", WRONG)
 def test_errors(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CSER(**{"client": STEP, "server": ServerSgd(), "uplink": SIGN, "downlink": DENSE} | options)

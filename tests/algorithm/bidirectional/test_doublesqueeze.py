@@ -18,12 +18,13 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
 
 CLIENTS = Quadratics.of()
 DENSE, SIGN, TOPK = Compressor(Dense()), Compressor(Sign(granularity="model")), Compressor(TopK(0.1))
 
 
-@pytest.mark.parametrize(("up", "down"), [(SIGN, SIGN), (TOPK, SIGN), (SIGN, Compressor(Sign("fixed", 0.3)))])
+@looped("up, down", [(SIGN, SIGN), (TOPK, SIGN), (SIGN, Compressor(Sign("fixed", 0.3)))])
 def test_what_was_sent_and_what_is_remembered_is_what_was_meant(up, down) -> None:
     """x - eta (mean e_i + E), with g = -u, moves by eta mean u_i a round: memories are not multiplied by eta."""
     eta = 0.3

@@ -20,14 +20,15 @@ from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
 
 CLIENTS, ETA = Quadratics.of(), 0.3
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(granularity="model"))
 
 
-@pytest.mark.parametrize("up", [SIGN, Compressor(TopK(0.1)), Compressor(QSGD(1))])
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("period", [1, 3, 100])
+@looped("up", [SIGN, Compressor(TopK(0.1)), Compressor(QSGD(1))])
+@looped("fused", [False, True])
+@looped("period", [1, 3, 100])
 def test_nothing_is_lost_and_models_are_equal_after_an_averaging(up, fused: bool, period: int) -> None:
     """mean x_i - eta E (g = -u) moves by eta mean u_i in every round, averagings included."""
     algorithm = LIEC(STEP, ServerSgd(ETA), up, SIGN, period, fused)
@@ -98,7 +99,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
+@looped("options, message", WRONG)
 def test_errors(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LIEC(**{"client": STEP, "server": ServerSgd(), "uplink": SIGN, "downlink": SIGN} | options)

@@ -25,6 +25,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SGD, STEP = Sgd(lr=0.05, batch_size=4), ServerSgd(0.5)
 DENSE, PERMK, TOPK, RANDK = (Compressor(codec) for codec in (Dense(), PermK(), TopK(positions="index"), RandK()))
@@ -77,8 +78,8 @@ def test_clients_models_average_to_the_servers_which_independent_parts_do_not() 
     assert spread[2] > 1e-3
 
 
-@pytest.mark.parametrize("link", [Link, WireLink])
-@pytest.mark.parametrize("differences", ["marina", "ef21"])
+@looped("link", [Link, WireLink])
+@looped("differences", ["marina", "ef21"])
 def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> None:
     ours, theirs = Ledger(), Ledger()
     options = {"participation": world.FULL, "link": link, "module": world.with_batch_norm}
@@ -121,7 +122,7 @@ def test_ef21_keeps_the_servers_update_at_the_mean_of_the_memories() -> None:
 UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed_cost="derived")), 32, 0)]
 
 
-@pytest.mark.parametrize(("uplink", "entry_bits", "fixed_bits"), UPLINKS, ids=["topk", "randk", "randk-derived"])
+@looped("uplink, entry_bits, fixed_bits", UPLINKS)
 def test_bits_of_every_link(uplink: Compressor, entry_bits: int, fixed_bits: int) -> None:
     counters = _ledgers(_m3(uplink, p_down=0.3, p_up=0.4))
     whole, part = NUM * 32 * DIM, NUM * (KEPT * entry_bits + fixed_bits)
@@ -189,7 +190,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), WRONG)
+@looped("options, message", WRONG)
 def test_options_are_checked(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}.*$"):
         _m3(**options)

@@ -15,12 +15,13 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
 
 CLIENTS, ETA = Quadratics.of(), 0.3
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(granularity="model"))
 
 
-@pytest.mark.parametrize("up", [SIGN, Compressor(TopK(0.1)), Compressor(RandK(0.1, scale="none"))])
+@looped("up", [SIGN, Compressor(TopK(0.1)), Compressor(RandK(0.1, scale="none"))])
 def test_what_was_sent_and_what_is_remembered_is_what_was_meant(up) -> None:
     """Client by client it is the memory; of the model, x - eta mean e_i (g = -u) moves by eta mean u_i."""
     for before, after, _ in quadratic.rounds(MemSGD(STEP, ServerSgd(ETA), up, DENSE), CLIENTS, 8):
@@ -37,7 +38,7 @@ def test_lossless_it_is_fedavg() -> None:
     assert torch.equal(mem.theta, plain.theta)
 
 
-@pytest.mark.parametrize("sends", ["auto", "mean_update", "step"])
+@looped("sends", ["auto", "mean_update", "step"])
 def test_bits_of_every_round(sends: str) -> None:
     for _, _, bits in quadratic.rounds(MemSGD(STEP, ServerSgd(), SIGN, DENSE, sends=sends), CLIENTS, 3):
         assert bits == {"uplink": N * (D + 32), "downlink": N * 32 * D, "broadcast": 32 * D}

@@ -19,13 +19,14 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
 
 CLIENTS, ETA = Quadratics.of(), 0.3
 DENSE, SIGN, TOPK = Compressor(Dense()), Compressor(Sign(granularity="model")), Compressor(TopK(0.1))
 RANDK = Compressor(RandK(0.2, scale="none"))
 
 
-@pytest.mark.parametrize(("up", "down"), [(SIGN, SIGN), (TOPK, SIGN), (RANDK, RANDK)])
+@looped("up, down", [(SIGN, SIGN), (TOPK, SIGN), (RANDK, RANDK)])
 def test_one_message_is_doublesqueeze(up, down) -> None:
     once = quadratic.last(Neolithic(STEP, ServerSgd(ETA), up, down, passes=1), CLIENTS, 6)
     squeezed = quadratic.last(DoubleSqueeze(STEP, ServerSgd(ETA), up, down), CLIENTS, 6)
@@ -53,7 +54,7 @@ def test_what_was_sent_and_what_is_remembered_is_what_was_meant(up, down) -> Non
         assert torch.allclose(meant[1] - meant[0], ETA * CLIENTS.change(before.theta).mean(0), atol=1e-6)
 
 
-@pytest.mark.parametrize("repeats", [1, 2, 5])
+@looped("repeats", [1, 2, 5])
 def test_bits_of_every_round(repeats: int) -> None:
     each = repeats * (D + 32)
     for _, _, bits in quadratic.rounds(Neolithic(STEP, ServerSgd(), SIGN, SIGN, passes=repeats), CLIENTS, 3):

@@ -22,6 +22,7 @@ from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, WireLink
+from tests.looped import looped
 
 NUM_CLIENTS, DIM = 5, 6
 THETA, STEP = torch.linspace(0.1, 0.9, DIM), torch.linspace(-1, 2, DIM)
@@ -71,7 +72,7 @@ def places(downlink: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[
     return found
 
 
-@pytest.mark.parametrize("name", DOWNLINKS)
+@looped("name", DOWNLINKS)
 def test_a_downlink_sends_at_one_place(name: str) -> None:
     downlink, memory, place = DOWNLINKS[name]
     ((found, (receivers, received)),) = places(downlink, memory).items()

@@ -24,6 +24,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
+from tests.looped import looped
 
 DENSE, RAND4, PERMK = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived")), Compressor(PermK())
 STEP, CLIENTS = ServerSgd(), problem(0)
@@ -141,7 +142,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@looped("build, message", REFUSED)
 def test_wrong_input(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

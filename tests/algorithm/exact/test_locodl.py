@@ -26,6 +26,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.looped import looped
 
 DENSE, RAND4 = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived"))
 CLIENTS, MU = problem(0), 0.02
@@ -199,7 +200,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@looped("build, message", REFUSED)
 def test_wrong_input(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

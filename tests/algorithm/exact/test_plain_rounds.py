@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pytest
 import torch
 
 from fedcomp.algorithm.contract import Algorithm
@@ -25,6 +24,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.looped import looped
 
 CLIENTS, CODEC, ROUNDS = problem(0), RandK(k=4), 8
 OMEGA, GAMMA, P, DECAY = D / 4 - 1, 0.6, 0.4, 0.01
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Algorithm, int | None, Callable[[Run], Iterator[Vectors]]
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@looped("case", CASES)
 def test_every_round_is_what_the_equations_say(case: str) -> None:
     algorithm, participants, plain = CASES[case]
     run = Run(algorithm, CLIENTS, participants)

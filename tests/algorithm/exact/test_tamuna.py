@@ -21,6 +21,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
+from tests.looped import looped
 
 CLIENTS = problem(0)
 GAMMA = 2 / 1.02
@@ -67,7 +68,7 @@ def test_a_client_that_learns_of_the_mean_too_late_spoils_the_limit(monkeypatch)
     assert not Run(algorithm, CLIENTS, 4).floor(200) < 0.05
 
 
-@pytest.mark.parametrize(("clients", "per_entry", "dim"), [(7, 2, 40), (5, 5, 11), (4, 3, 7), (10, 2, 3), (3, 2, 1)])
+@looped("clients, per_entry, dim", [(7, 2, 40), (5, 5, 11), (4, 3, 7), (10, 2, 3), (3, 2, 1)])
 def test_every_entry_is_sent_by_as_many_clients(clients: int, per_entry: int, dim: int) -> None:
     seen = torch.zeros(clients, dim)
     for draw in range(200):
@@ -135,7 +136,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@looped("build, message", REFUSED)
 def test_wrong_input(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

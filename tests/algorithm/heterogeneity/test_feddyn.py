@@ -21,6 +21,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, Heterogeneous, N, Run, problem
+from tests.looped import looped
 
 DENSE, TOP4 = Compressor(Dense()), Compressor(TopK(k=4, positions="index"))
 RAND4 = Compressor(RandK(k=4, scale="none"))
@@ -64,7 +65,7 @@ def test_controls_are_gradients_at_exact_minima() -> None:
     assert state.controls.norm() > 0.5
 
 
-@pytest.mark.parametrize(("uplink", "participants"), [(DENSE, None), (TOP4, 3), (RAND4, None)])
+@looped("uplink, participants", [(DENSE, None), (TOP4, 3), (RAND4, None)])
 def test_the_servers_control_is_the_mean_of_the_clients(uplink: Compressor, participants) -> None:
     for state in Run(FedDyn(TEN, uplink), CLIENTS, participants).states(10):
         assert torch.allclose(state.control, state.controls.mean(0), rtol=0, atol=1e-5)
@@ -140,7 +141,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@looped("build, message", REFUSED)
 def test_wrong_input(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +29,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 
 N, FEATURES, CLASSES = world.NUM_CLIENTS, world.NUM_FEATURES, world.NUM_CLASSES
 D = (FEATURES + 1) * CLASSES
@@ -168,7 +168,7 @@ CASES: dict[str, tuple[Algorithm, Callable[[Losses], Iterator[Vectors]]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@looped("case", CASES)
 def test_every_round_is_what_the_equations_say(case: str) -> None:
     algorithm, plain = CASES[case]
     made = world.simulation(

@@ -27,6 +27,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.looped import looped
 
 DENSE, RAND4, TOP4 = Compressor(Dense()), Compressor(RandK(k=4)), Compressor(TopK(k=4, positions="index"))
 TOP10_DOWN = Compressor(TopK(k=10, positions="index"), ErrorFeedback())
@@ -86,8 +87,8 @@ FIXED_POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "participants", "clients"), FIXED_POINTS)
-@pytest.mark.parametrize("seed", [1, 2])
+@looped("algorithm, participants, clients", FIXED_POINTS)
+@looped("seed", [1, 2])
 def test_nothing_moves_at_the_fixed_point(algorithm: Algorithm, participants, clients, seed: int) -> None:
     run = Run(algorithm, clients, participants, seed)
     start = replace(run.init(CLIENTS.optimum), controls=CLIENTS.gradients(CLIENTS.optimum).float())
@@ -106,7 +107,7 @@ INVARIANT = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "participants"), INVARIANT)
+@looped("algorithm, participants", INVARIANT)
 def test_the_servers_control_is_the_mean_of_the_clients(algorithm: Algorithm, participants) -> None:
     run = Run(algorithm, CLIENTS, participants)
     for state in run.states(12):
@@ -180,8 +181,8 @@ ENTRY = 32 + 6
 """A value and its place among 40."""
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "up", "down"),
+@looped(
+    "algorithm, up, down",
     [
         (Scaffold(TEN, STEP, DENSE), 2 * 32 * D, 2 * 32 * D),
         (Scaffold(TEN, STEP, TOP4, "I"), 2 * 4 * ENTRY, 2 * 32 * D),
@@ -243,7 +244,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("build", "message"), REFUSED)
+@looped("build, message", REFUSED)
 def test_wrong_input(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()

@@ -17,6 +17,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from fedcomp.wire.link import WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SCORES = Adam(lr=0.1, batch_size=4)
 
@@ -158,11 +159,7 @@ def test_auto_sends_each_row_in_the_shorter_code_and_places_if_both_are_as_long(
     assert metrics["delta/tries"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"coding": "auto"}, {"draw": "independent"}, {"draw": "independent", "reference": "shared"}],
-    ids=str,
-)
+@looped("options", [{}, {"coding": "auto"}, {"draw": "independent"}, {"draw": "independent", "reference": "shared"}])
 def test_metrics_and_bounds(options) -> None:
     sim = world.simulation(DeltaMask(SCORES, fingerprint=4, **options), participation=world.FULL)
     state = sim.init()
@@ -183,9 +180,8 @@ def test_one_client_with_false_flips_keeps_scores_finite() -> None:
     assert sim.test_metrics(6, state)["test/loss"].isfinite()
 
 
-@pytest.mark.parametrize(
-    ("options", "totals"),
-    [({}, [3, 6, 9, 3, 6]), ({"reset_every": 2}, [3, 6, 3, 6, 3]), ({"reset_every": 0}, [3, 6, 9])],
+@looped(
+    "options, totals", [({}, [3, 6, 9, 3, 6]), ({"reset_every": 2}, [3, 6, 3, 6, 3]), ({"reset_every": 0}, [3, 6, 9])]
 )
 def test_posterior_keeps_masks_until_all_clients_may_have_come(options, totals: list[int]) -> None:
     """3 of 7 clients a round: by default three rounds."""
@@ -218,7 +214,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         DeltaMask(SCORES, **options)

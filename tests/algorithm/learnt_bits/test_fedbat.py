@@ -22,6 +22,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.config.test_configs import CPU, _compose
 from tests.conformance import world
+from tests.looped import looped
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=4), ServerSgd(), Compressor(Dense())
 BAT = FedBAT(SGD, STEP, DENSE, alpha_max=1.0)
@@ -93,7 +94,7 @@ def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
 
     rows = [executor.map_clients(one, _only(cohort, place), state.theta[None]) for place in range(cohort.size)]
     m, alpha, alpha0 = (torch.cat(parts) for parts in zip(*rows))
-    assert torch.allclose(local.theta.double(), m.double(), atol=1e-6)
+    assert torch.allclose(local.value.double(), m.double(), atol=1e-6)
     assert torch.allclose(log.exp().double(), alpha.double(), rtol=1e-5)
     assert torch.allclose(first.exp().double(), alpha0.double(), rtol=1e-5)
     assert (rho == 0) == torch.allclose(alpha, alpha0, rtol=1e-4)
@@ -111,9 +112,9 @@ def test_never_binarised_it_trains_as_fedavg_does() -> None:
     fedavg = world.simulation(FedAvg(SGD, STEP, DENSE, DENSE), participation=world.FULL)
     weight = fedavg.cohort(0).weight
     after, _ = fedavg.round(0, fedavg.init(), Ledger())
-    assert torch.allclose(sim.init().theta + weight @ local.theta, after.theta, atol=1e-6)
+    assert torch.allclose(sim.init().theta + weight @ local.value, after.theta, atol=1e-6)
     part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
-    assert torch.allclose(log, plain._sizes(part).mean_log(local.theta))
+    assert torch.allclose(log, plain._sizes(part).mean_log(local.value))
 
 
 def test_never_binarised_it_sends_the_law_of_stochastic_signs() -> None:
@@ -134,7 +135,7 @@ def test_never_binarised_it_sends_the_law_of_stochastic_signs() -> None:
 def test_a_client_of_one_step_sends_mean_m() -> None:
     local, log, first, sim = _trained(replace(BAT, client=Sgd(lr=0.1, steps=1)))
     part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
-    assert torch.allclose(log, BAT._sizes(part).mean_log(local.theta))
+    assert torch.allclose(log, BAT._sizes(part).mean_log(local.value))
     assert torch.equal(log, first)
     assert BAT.plain_steps(torch.tensor([1, 2, 3, 40])).tolist() == [1, 1, 1, 20]
 
@@ -192,7 +193,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         replace(BAT, **options)

@@ -16,6 +16,7 @@ from fedcomp.core.parameter_layout import BIAS, ParameterSubset
 from fedcomp.wire import Field, Ledger, Payload, WireLink
 from fedcomp.wire.coding import Unsigned
 from tests.conformance import world
+from tests.looped import looped
 
 SGD = Sgd(lr=0.05, batch_size=4, epochs=2)
 WEIGHTS = 32
@@ -25,8 +26,8 @@ def _part(sim) -> ParameterSubset:
     return ParameterSubset.of(sim.model.tensors, lambda tensor: tensor.kind != BIAS)
 
 
-@pytest.mark.parametrize("levels", ["asymmetric", "symmetric"])
-@pytest.mark.parametrize("bits", range(1, 9))
+@looped("levels", ["asymmetric", "symmetric"])
+@looped("bits", range(1, 9))
 def test_codes_are_unbiased_and_travel(bits: int, levels: str) -> None:
     """Rounding is unbiased within the levels, for b = 1 to 8, over lengths that fill no byte; values travel whole."""
     grid = WeightGrid(bits, levels, (7, 6))
@@ -196,13 +197,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         FedBiF(SGD, **options)
 
 
-@pytest.mark.parametrize("override", ["server.lr=0.5", "server=adam", "compressor@downlink=sign"])
+@looped("override", ["server.lr=0.5", "server=adam", "compressor@downlink=sign"])
 def test_servers_steps_and_downlinks_are_refused(override: str) -> None:
     from fedcomp.config.factory import build_simulation
     from tests.config.test_configs import CPU, _compose

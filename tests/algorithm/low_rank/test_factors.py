@@ -12,6 +12,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.model.flat import Flat
 from fedcomp.model.networks.cnn_bn import cnn4_bn
+from tests.looped import looped
 
 TENSORS = (ParameterTensor(54, WEIGHT, 18, 3), ParameterTensor(35, WEIGHT, 7))
 """A convolution of 3 x 2 channels, 3 x 3 kernels, and a linear layer of 5 x 7; as Kronecker blocks both are padded."""
@@ -50,8 +51,8 @@ def _drawn(factors: Factors, rows: int) -> tuple[Tensor, Tensor]:
     return x, torch.randn(sum(factors.fixed), generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("kind", TYPES)
+@looped("pattern", PATTERNS)
+@looped("kind", TYPES)
 def test_values_and_gradients(kind: str, pattern: str) -> None:
     factors = _factors(kind, pattern)
     x, fixed = _drawn(factors, 3)
@@ -63,8 +64,8 @@ def test_values_and_gradients(kind: str, pattern: str) -> None:
         assert torch.allclose(factors.pull_back(slope, x, fixed)[row], wanted)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("kind", TYPES)
+@looped("pattern", PATTERNS)
+@looped("kind", TYPES)
 def test_a_mean_of_factors_is_the_factors_of_the_mean_unless_both_are_trained(kind: str, pattern: str) -> None:
     factors, weight = _factors(kind, pattern), torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
     x, fixed = _drawn(factors, 3)
@@ -85,7 +86,7 @@ SIZES = [  # input, type, trained numbers, dense ones, ratio left
 ]
 
 
-@pytest.mark.parametrize(("shape", "kind", "trained", "dense"), SIZES)
+@looped("shape, kind, trained, dense", SIZES)
 def test_sizes_of_the_papers_networks(shape, kind: str, trained: int, dense: int) -> None:
     tensors = Flat(cnn4_bn(shape, 10)).tensors
     algorithm = FedMUD(Sgd(lr=0.01), kind)
@@ -96,8 +97,8 @@ def test_sizes_of_the_papers_networks(shape, kind: str, trained: int, dense: int
     assert [one.size for one in factors.products] == list(algorithm.part(tensors).layers)
 
 
-@pytest.mark.parametrize("pattern", ["fab", "fab+cfd"])
-@pytest.mark.parametrize("kind", TYPES)
+@looped("pattern", ["fab", "fab+cfd"])
+@looped("kind", TYPES)
 def test_the_first_step_is_g_times_the_gradient_in_the_mean(kind: str, pattern: str) -> None:
     """Over 1,000 draws of fixed factors; `distribution: auto` makes g = 1."""
     draws, slope = 1000, torch.linspace(-1, 1, 35).double()

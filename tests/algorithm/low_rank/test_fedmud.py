@@ -16,6 +16,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=2)
 MUD = FedMUD(SGD, skip_first=0, skip_last=0, ratio=0.5, search=False)
@@ -129,7 +130,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         FedMUD(**{"client": SGD} | options)

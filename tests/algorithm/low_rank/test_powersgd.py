@@ -24,12 +24,13 @@ from tests.algorithm.low_rank.power_rounds import (
     power_sgd,
     start,
 )
+from tests.looped import looped
 
 DENSE = Compressor(Dense())
 
 
-@pytest.mark.parametrize("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])
-@pytest.mark.parametrize("rank", [1, 2])
+@looped("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])
+@looped("rank", [1, 2])
 def test_round_is_what_one_machine_would_compute(rank: int, weight: tuple[float, ...]) -> None:
     clients, algorithm, weights = make_clients(), power_sgd(rank=rank), torch.tensor(weight)
     state = start(algorithm, clients)
@@ -126,8 +127,8 @@ def test_sampled_clients_need_their_own_error() -> None:
     assert distance["none"] < distance["mean"]
 
 
-@pytest.mark.parametrize("centre", [torch.zeros(1, DIM), torch.ones(1, DIM)])
-@pytest.mark.parametrize("mode", ["aggregated", "independent"])
+@looped("centre", [torch.zeros(1, DIM), torch.ones(1, DIM)])
+@looped("mode", ["aggregated", "independent"])
 def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str) -> None:
     clients, algorithm = Matrices(torch.ones(DIM), centre), power_sgd(rank=2, mode=mode)
     state = start(algorithm, clients)

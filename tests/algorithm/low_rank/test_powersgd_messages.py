@@ -20,6 +20,7 @@ from tests.algorithm.low_rank.power_rounds import (
     power_sgd,
     start,
 )
+from tests.looped import looped
 
 
 def test_bits_of_a_round_and_idle_clients() -> None:
@@ -54,7 +55,7 @@ def _resnet18() -> list[ParameterTensor]:
     return [*tensors, ParameterTensor(5120, WEIGHT, 512), ParameterTensor(10, BIAS)]
 
 
-@pytest.mark.parametrize(("rank", "floats"), [(1, 45_935), (2, 82_260), (4, 154_910)])
+@looped("rank, floats", [(1, 45_935), (2, 82_260), (4, 154_910)])
 def test_floats_of_the_papers_network(rank: int, floats: int) -> None:
     tensors = _resnet18()
     assert sum(tensor.size for tensor in tensors) == 11_173_962
@@ -95,8 +96,8 @@ def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) ->
         assert [one["downlink"] for one in asked] == [2 * 32 * DIM] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"rank": 0}, "algorithm.rank=0 must be a whole number, 1 or more"),
         ({"rank": 1.5}, "algorithm.rank=1.5 must be a whole number"),

@@ -23,6 +23,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 from tests.conformance import world
+from tests.looped import looped
 
 N, D = 10, 100
 
@@ -73,7 +74,7 @@ def test_mse_is_the_expected_one_within_its_standard_error() -> None:
     assert metrics["mse/closed_form"] == D / N
 
 
-@pytest.mark.parametrize(("estimator", "columns"), [(WeightedSum(), 70), (Spatial("avg"), 70), (Spatial("max"), 100)])
+@looped("estimator, columns", [(WeightedSum(), 70), (Spatial("avg"), 70), (Spatial("max"), 100)])
 def test_rand_k_has_the_papers_error(estimator, columns: int) -> None:
     """Within five standard errors of the closed form over 300 repetitions; Rand-k's is (1/n^2)(d/k - 1) R1."""
     _, metrics = _run(_simulation(MeanEstimation(Compressor(RandK(0.1), estimator=estimator)), columns, rounds=300))
@@ -93,7 +94,7 @@ def test_temporal_memory_makes_later_rounds_exact() -> None:
     assert reset.test_metrics(30, _run(reset)[0])["test/error"] > 0.01
 
 
-@pytest.mark.parametrize("columns", [0, 30, 100])
+@looped("columns", [0, 30, 100])
 def test_a_lossless_estimate_has_no_error(columns: int) -> None:
     sim = _simulation(MeanEstimation(Compressor(Dense(), estimator=Stated())), columns)
     state, metrics = _run(sim)

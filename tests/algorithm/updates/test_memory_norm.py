@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
@@ -28,6 +27,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 
 CLIENT, SERVER = Sgd(lr=0.1, batch_size=4), ServerSgd(0.5)
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign())
@@ -61,7 +61,7 @@ def _rows(state: Any, algorithm: Algorithm) -> torch.Tensor | None:
     return state.uplink.sender if hasattr(state, "uplink") and state.uplink.sender.numel() else None
 
 
-@pytest.mark.parametrize("name", CASES)
+@looped("name", CASES)
 def test_lengths_are_those_of_the_memories(name: str) -> None:
     algorithm, wanted = CASES[name]
     everybody = algorithm.full_participation

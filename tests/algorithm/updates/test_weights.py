@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
+from tests.looped import looped
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())
 METHODS = (
@@ -56,7 +56,7 @@ def _name(algorithm: Any) -> str:
     return type(algorithm).__name__.lower()
 
 
-@pytest.mark.parametrize("algorithm", METHODS, ids=_name)
+@looped("algorithm", METHODS)
 def test_a_client_of_weight_0_leaves_no_trace(algorithm: Any) -> None:
     alone, beside, other = (
         world.run(world.in_float64(world.simulation(algorithm, participation=These(*chosen))), last=1).theta

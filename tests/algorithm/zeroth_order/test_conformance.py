@@ -31,6 +31,8 @@ def _pro(dim, stats, layers, cohort):
     return {"uplink": cohort * (10 * 32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
 
 
+DELTA = FedKSeed(200, 8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform")
+
 CASES = [
     AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True), None),
     AlgorithmCase(
@@ -86,11 +88,8 @@ CASES = [
         _pro,
         world.with_batch_norm,
     ),
-    AlgorithmCase(
-        "fedkseed-delta",
-        FedKSeed(200, 8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform"),
-        None,
-    ),
+    AlgorithmCase("fedkseed-delta", DELTA, None),
+    AlgorithmCase("fedkseed-delta-full", DELTA, None, participation=world.FULL),
     AlgorithmCase(
         "fedkseed-sums",
         FedKSeed(6, 30, lr=0.02, batch_size=4),

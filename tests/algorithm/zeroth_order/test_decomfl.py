@@ -15,6 +15,7 @@ from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context, first_state
 from tests.config.test_configs import CPU, _compose
 from tests.conformance import world
+from tests.looped import looped
 
 D = 20
 
@@ -75,11 +76,11 @@ def test_all_directions_of_one_dimension_are_a_gradient_step() -> None:
 
 def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:
     changes = DeComFL(perturbations=3, lr=0.1, stages={5: [0.3, 4], 2: [0.5, 2]}).changes
-    found = [changes.at(index, 10) for index in (0, 1, 2, 4, 5, 9)]
+    found = [changes.at((index, 10)) for index in (0, 1, 2, 4, 5, 9)]
     assert [num for _, num in found] == [3, 3, 6, 6, 12, 12]
     assert [lr for lr, _ in found] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.03, 0.03])
     falling = DeComFL(lr=0.1, schedule="linear", stages={2: [0.5, 2]}).changes
-    assert [falling.at(index, 5)[0] for index in range(5)] == pytest.approx([0.1, 0.075, 0.025, 0.0125, 0.0])
+    assert [falling.at((index, 5))[0] for index in range(5)] == pytest.approx([0.1, 0.075, 0.025, 0.0125, 0.0])
 
 
 def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
@@ -172,7 +173,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         DeComFL(**options)
@@ -187,7 +188,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "wanted"), REFUSED, ids=str)
+@looped("overrides, wanted", REFUSED)
 def test_combinations_without_sense(overrides, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         build_simulation(_compose("algorithm=decomfl", *overrides), CPU)

@@ -19,6 +19,7 @@ from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context
 from tests.config.test_configs import CPU, _compose
 from tests.conformance import world
+from tests.looped import looped
 
 D = 20
 ONE = FedKSeed(pool=30, steps=7, mu=1e-2, lr=0.01)
@@ -53,7 +54,7 @@ def _pool(algorithm: FedKSeed, state) -> Tensor:
     return algorithm.two_point.directions(state.pool.numbers, 1, 0, len(state.theta))[:, 0].double()
 
 
-@pytest.mark.parametrize("options", [{}, {"sampling": "amplitude"}, {"pool": 3}, {"choice": "derived"}], ids=str)
+@looped("options", [{}, {"sampling": "amplitude"}, {"pool": 3}, {"choice": "derived"}])
 def test_coefficients_are_the_pairs_summed(options) -> None:
     clients, algorithm = Quadratics.of(4, D), replace(ONE, **options)
     for before, after, link, _ in _rounds(algorithm, clients, ((0, 1, 3), (1, 2), (0, 3))):
@@ -79,9 +80,7 @@ def test_derived_choices_are_those_that_would_be_sent() -> None:
     assert torch.equal(sent.theta, derived.theta)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"difference": "forward"}, {"sampling": "amplitude", "unbiased_sampling": True}]
-)
+@looped("options", [{}, {"difference": "forward"}, {"sampling": "amplitude", "unbiased_sampling": True}])
 def test_the_model_is_a_clients_own_path(options) -> None:
     """One client, two rounds; both along the recorded pairs, each g of which is the derivative at its own step."""
     clients, algorithm = Quadratics.of(1, D), replace(ONE, **options)
@@ -262,7 +261,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         FedKSeed(**options)
@@ -276,7 +275,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "wanted"), REFUSED, ids=str)
+@looped("overrides, wanted", REFUSED)
 def test_combinations_without_sense(overrides, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         build_simulation(_compose("algorithm=fedkseed", *overrides), CPU)

@@ -33,7 +33,7 @@ class Client:
         seeds = torch.cat((self.seeds, seed_number(words.view(-1, 2))))
         scalars, at = payload.fields["scalars"].data[0], 0
         for number in range(self.since, index):
-            lr, num = self.algorithm.changes.at(number, 100)
+            lr, num = self.algorithm.changes.at((number, 100))
             steps = self.algorithm.steps
             part = scalars[at : at + steps * num].view(steps, num)
             self.place = self.algorithm.walk(self.place, Step(part, seeds[:steps], lr))
@@ -69,7 +69,7 @@ def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -
         made.append(state.history.numbers[index])
         for client in chosen:
             them[client].seeds = made[index]
-    scalars = [2 * algorithm.changes.at(index, 100)[1] for index in range(12)]
+    scalars = [2 * algorithm.changes.at((index, 100))[1] for index in range(12)]
     last = [max(index for index, chosen in enumerate(COHORTS) if client in chosen) for client in range(6)]
     assert sent == [sum(scalars[:index]) for index in last]  # each round's scalars once, however seldom it came
 
@@ -83,7 +83,7 @@ def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() ->
         link = NotingLink(Ledger())
         state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
         other, kept = whole.round(other, cohort_of(*chosen), context(clients, index))
-        numbers = [algorithm.changes.at(number, 100)[1] for number in range(index)]
+        numbers = [algorithm.changes.at((number, 100))[1] for number in range(index)]
         for some, most in ((metrics, 3), (kept, 50)):  # of each round as many scalars as it had
             assert some["history/bits"] == sum(32 * 2 * num + 64 * 2 for num in numbers[-most:])
         models += sum(len(who) for who, one in link.broadcasts if "values" in one.fields)

@@ -13,6 +13,7 @@ from fedcomp.algorithm.zeroth_order.two_point import TwoPoint
 from fedcomp.client import Batch
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS
 from tests.algorithm.zeroth_order.objectives import Chunk, Quadratics
+from tests.looped import looped
 
 D, P, DRAWS = 20, 4, 20_000
 NOTHING = torch.zeros(1, 0)
@@ -37,7 +38,7 @@ def _agrees(samples: Tensor, expected: Tensor | float) -> None:
     assert (error < 0.02 * samples.abs().mean(0).clamp(min=1e-9) + 0.05).all()  # the test can tell
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@looped("distribution", DISTRIBUTIONS)
 def test_mean_second_moment_and_curvature(distribution: str) -> None:
     objective = Quadratics.of(1, D)
     x = torch.linspace(-1, 1, D)
@@ -66,7 +67,7 @@ def test_the_forward_difference_has_the_second_moment_of_its_own() -> None:
     _agrees(found.square().sum(1), wanted)
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@looped("distribution", DISTRIBUTIONS)
 def test_directions_have_unit_second_moments(distribution: str) -> None:
     z = TwoPoint(1e-3, "central", distribution).directions(torch.arange(20_000), 1, 0, 6)[:, 0].double()
     upper = torch.ones(6, 6).triu() > 0
@@ -75,7 +76,7 @@ def test_directions_have_unit_second_moments(distribution: str) -> None:
         assert torch.allclose(z.square().sum(1), torch.tensor(6.0, dtype=torch.float64), rtol=1e-6)
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@looped("distribution", DISTRIBUTIONS)
 def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> None:
     two_point = TwoPoint(1e-3, "central", distribution)
     whole = two_point.directions(torch.tensor([3, 9]), 5, 0, 131)
@@ -135,7 +136,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=lambda value: str(value))
+@looped("options, wanted", WRONG)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
         TwoPoint(**{"mu": 1e-3, "difference": "central", "distribution": "gaussian"} | options)

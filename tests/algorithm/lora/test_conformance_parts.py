@@ -1,0 +1,45 @@
+"""Methods that train or send a part of the adapters, against the suite; a new one adds a line to CASES."""
+
+from __future__ import annotations
+
+from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
+from fedcomp.algorithm.lora.ffa_lora import FFALoRA
+from fedcomp.algorithm.lora.flasc import FLASC
+from fedcomp.algorithm.lora.rolora import RoLoRA
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.server.adamw import AdamW
+from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.bits import dense
+from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
+
+SGD = Sgd(lr=0.2, batch_size=4)
+DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.3, "index"), ErrorFeedback())
+
+
+def _a_alone(dim, stats, layers, cohort):
+    each = 32 * 22
+    return {"uplink": cohort * each, "downlink": cohort * each, "broadcast": each}
+
+
+def _k_both_ways(dim, stats, layers, cohort):
+    """Half of the entries down, whose places are a bitmap."""
+    up, down = round(0.3 * dim) * (32 + (dim - 1).bit_length()), round(0.5 * dim) * 32 + dim
+    return {"uplink": cohort * up, "downlink": cohort * down, "broadcast": down}
+
+
+CASES = [
+    AlgorithmCase("ffa_lora", FFALoRA(SGD, ServerSgd(), DENSE, DENSE), dense, lora_mlp_b),
+    AlgorithmCase("fedsa_lora", FedSALoRA(SGD, DENSE), _a_alone, lora_mlp),
+    AlgorithmCase("fedsa_lora-topk", FedSALoRA(SGD, TOPK, "uniform"), None, lora_mlp_head),
+    AlgorithmCase("flasc", FLASC(SGD, AdamW(lr=0.02), TOPK, 0.5), _k_both_ways, lora_mlp),
+    AlgorithmCase("flasc-update", FLASC(SGD, ServerSgd(), TOPK, 0.5, "update"), None, lora_mlp_head),
+    AlgorithmCase("rolora", RoLoRA(SGD, DENSE), None, lora_mlp),
+    AlgorithmCase("rolora-topk", RoLoRA(SGD, TOPK, "uniform"), None, lora_mlp_head),
+]
+
+test_algorithm = suite(CASES)

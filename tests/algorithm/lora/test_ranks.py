@@ -1,0 +1,92 @@
+"""Ranks by client: where they come from, and what is sent with them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.lora.flexlora import FlexLoRA
+from fedcomp.algorithm.lora.hetlora import HetLoRA
+from fedcomp.algorithm.lora.ranks import ranks_of_clients
+from fedcomp.client.adam import Adam
+from fedcomp.client.muon import Muon
+from fedcomp.client.sgd import Sgd
+from fedcomp.core.lora_layout import LoraLayout
+from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger
+from tests.conformance import world
+from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
+
+SGD = Sgd(lr=0.1, batch_size=4)
+RANKS = (1, 2, 1, 2, 1, 2, 1)
+
+
+def test_shares_are_drawn_from_the_key_and_lists_are_taken() -> None:
+    layout = LoraLayout.of(world.model_of(partial(lora_mlp, rank=4), world.dataset()).tensors)
+    setup = Setup(4000, (), Key(("ranks",)))
+    drawn = ranks_of_clients({1: 0.25, 4: 0.5, 2: 0.25}, layout, setup, torch.zeros(1))
+    assert drawn.shape == (4000, 2)
+    assert torch.equal(drawn[:, 0], drawn[:, 1])
+    found = torch.bincount(drawn[:, 0], minlength=5) / 4000
+    assert torch.allclose(found, torch.tensor([0, 0.25, 0.25, 0, 0.5]), atol=5 * 0.008)
+    assert torch.equal(drawn, ranks_of_clients({1: 0.25, 4: 0.5, 2: 0.25}, layout, setup, torch.zeros(1)))
+    few = Setup(3, (), Key())
+    assert ranks_of_clients([3, 1, 2], layout, few, torch.zeros(1)).tolist() == [[3, 3], [1, 1], [2, 2]]
+    assert ranks_of_clients(None, layout, few, torch.zeros(1)).tolist() == [[4, 4]] * 3
+
+
+@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA])
+def test_bits_are_those_of_the_own_components_and_of_the_head(make) -> None:
+    sim, ledger = world.simulation(make(SGD, RANKS), lora_mlp_head), Ledger()
+    for index in range(2):
+        cohort = sim.cohort(index)
+        wanted = sum(32 * (RANKS[client] * (5 + 6) + 21) for client in cohort.clients)
+        before = ledger.counters()
+        world.run(sim, first=index, last=index + 1, ledger=ledger)
+        spent = {link: count - before[link] for link, count in ledger.counters().items()}
+        assert (spent["uplink"], spent["downlink"]) == (wanted, wanted)
+
+
+@pytest.mark.parametrize("solver", [Sgd(lr=0.1, momentum=0.9, epochs=2), Adam(lr=0.1), Muon(lr=0.1, skip_last=0)])
+def test_a_component_that_is_zero_in_both_factors_stays_zero(solver) -> None:
+    """So that a client of a lower rank needs no mask in training."""
+    sim = world.simulation(HetLoRA(solver, [1] * 7), lora_mlp)
+    theta, _ = sim.model.init(Key())
+    layout = LoraLayout.of(sim.model.tensors)
+    own = layout.put(theta[None], [(a * _first(a, 1), b) for a, b in layout.factors(theta[None])])
+
+    def train(data, theta, stats):
+        return solver.run(data, theta, stats, (0, 1))
+
+    cohort = sim.cohort(0)
+    executor = sim.clients(Key(), Ledger())
+    after = executor.map_clients(train, cohort, own.expand(cohort.size, -1), own.new_zeros(cohort.size, 0)).value
+    for a, b in layout.factors(after):
+        assert not a[:, 1:].any()
+        assert not b[:, :, 1:].any()
+        assert a[:, 0].all()
+        assert b[:, :, 0].all()
+
+
+def _first(a: torch.Tensor, rank: int) -> torch.Tensor:
+    return (torch.arange(a.shape[1]) < rank)[:, None].to(a.dtype)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "module", "message"),
+    [
+        ([1, 2], lora_mlp, "algorithm.ranks has 2 ranks, but there are 7 clients"),
+        ([3] * 7, lora_mlp, "algorithm.ranks has 3, above the model's rank 2: raise model.rank"),
+        ([0] * 7, lora_mlp, "must be a list with a rank, 1 or more"),
+        ([], lora_mlp, "must be a list with a rank, 1 or more"),
+        ({1: 0.5, 2: 0.6}, lora_mlp, "must have positive shares that sum to 1"),
+        (None, world.mlp, "the model has no low-rank adapters"),
+        (None, lora_mlp_b, "the model's A is frozen"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_refused_before_the_first_round(ranks, module, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        world.simulation(HetLoRA(SGD, ranks), module).init()
