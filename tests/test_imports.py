@@ -17,7 +17,7 @@ LOOSE = {"__init__", "__main__"}
 CONTRACTS_ONLY = {
     "algorithm": ("contract",),
     "participation": ("contract", "cohorts"),
-    "model": ("contract", "tunable", "chunking", "loss"),
+    "model": ("contract", "tunable", "chunking", "loss", "lora"),
 }
 """Rooms of which `simulation` may import these files alone: it names no method and no model's class."""
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, scores
+from fedcomp.model.contract import Model
+from fedcomp.model.lora.moved import moved
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.runtime.command import command, exit_status
 from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
@@ -169,12 +171,12 @@ def _by_class(run: TrainedRun, test: Dataset) -> list[tuple[str, int, float]]:
     """(name, samples, accuracy) of each class of the test set, a mean over the run's models."""
     if test.task != "classification" or test.test.y.dim() > 1:
         return []
-    y, model = test.test.y, run.network
+    y, model = test.test.y, cast(Model, moved(run.network, run.models.change))
     right = torch.zeros(len(y), dtype=torch.float64)
     with torch.no_grad():
         for theta, stats in zip(run.models.theta, run.models.stats):
             outputs = (model.outputs(theta, stats, x) for x in test.inputs(test.test, BATCH))
-            found = torch.cat([scores(test.task, one, part) for one, part in zip(outputs, y.split(BATCH))])
+            found = torch.cat([scores(test.judged_by, one, part) for one, part in zip(outputs, y.split(BATCH))])
             right += found / len(run.models.theta)
     names = test.class_names or tuple(map(str, range(test.num_outputs)))
     rows = ((name, right[y == label]) for label, name in enumerate(names))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from fedcomp.api.trained_model import TRUST_CODE, trained_models
+from fedcomp.api.trained_model import TRUST_CODE, modules_of, trained_run
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.command import command, exit_status
 
@@ -17,6 +18,8 @@ EXAMPLES = """\
 examples:
   fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 model.pt             a state_dict, for torch.load and load_state_dict
   fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 model.safetensors    the same (needs the package safetensors)
+  fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 adapter              of model=hf: a folder that PEFT loads
+  fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 network --merge      of model=hf: one that transformers loads
 
 exit status: 0 written, 2 a wrong argument (one line on standard error)"""
 
@@ -25,28 +28,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, read, write."""
     parser = command("fedcomp-export", "Write a run's trained weights to a file that other programs read.", EXAMPLES)
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors")
+    parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors; a folder of model=hf")
+    parser.add_argument("--merge", action="store_true", help="a folder of the whole network, with adapters added to it")
     parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
     given = parser.parse_args(arguments)
-    return exit_status(lambda: export(given.run, given.file, given.trust_code))
+    return exit_status(lambda: export(given.run, given.file, given.trust_code, given.merge))
 
 
-def export(folder: Path, file: Path, trust_code: bool = False) -> None:
-    """Write the state_dict of a run's trained model. `trust_code` as in `trained_run`.
+def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = False) -> None:
+    """Write the state_dict of a run's trained model, or of a model that `WritesFolder` its folder.
+
+    `trust_code` as in `trained_run`, `merge` as in `WritesFolder`.
 
     Raises:
         ValueError: the file's ending is unknown, a package is missing, it cannot be written, or the folder holds no run
             with a model.
     """
-    if file.suffix not in (".pt", ".safetensors"):
+    to_folder = file.suffix not in (".pt", ".safetensors")
+    if merge and not to_folder:
+        raise ValueError(f"--merge writes a folder, and {file} would be a file: give a name without an ending")
+    if to_folder and (file.suffix or file.is_file()):
         raise ValueError(f"{file} must end in .pt or .safetensors")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
-    models = trained_models(folder, "last", trust_code)
+    run = trained_run(folder, trust_code=trust_code)
+    if to_folder and not merge and run.models.change.numel():
+        raise ValueError(f"{folder} has moved its frozen base, to which an adapter alone would not fit: take --merge")
+    models = modules_of(run)
     if len(models) > 1:
         raise ValueError(f"{folder} evaluates {len(models)} models and records their mean: take Run({folder}).models()")
+    if to_folder:
+        if not isinstance(models[0], WritesFolder):
+            raise ValueError(f"{file} must end in .pt or .safetensors: only model=hf is written as a folder")
+        models[0].write_folder(file, merge)
+        return
     weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}
     write_atomically(file, _safetensors(weights) if file.suffix == ".safetensors" else _state_dict(weights))
+
+
+@runtime_checkable
+class WritesFolder(Protocol):
+    """A network that other libraries load from a folder."""
+
+    def write_folder(self, folder: Path, merge: bool) -> None:
+        """Write it, of adapters alone where there are some, or with `merge` as a whole network."""
+        ...
 
 
 def _state_dict(weights: dict[str, Tensor]) -> bytes:

@@ -20,7 +20,8 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
-from fedcomp.model.flat import Flat, copy_sharing_frozen, trained_parameters
+from fedcomp.model.flat import Flat, copy_sharing_frozen, statistics_of, trained_parameters
+from fedcomp.model.lora.moved import moved_module
 from fedcomp.provenance.check import check_frozen
 from fedcomp.records.checkpoint import CheckpointContent, read_last
 from fedcomp.records.reader import RunFiles
@@ -126,7 +127,13 @@ def trained_models(folder: Path, round: int | str = "last", trust_code: bool = F
     run = trained_run(folder, trust_code=trust_code)
     if round not in ("last", run.round):
         raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {run.round}")
-    module, models = run.network.module, run.models
+    return modules_of(run)
+
+
+def modules_of(run: TrainedRun) -> list[nn.Module]:
+    """As `trained_models`, of a run that is read."""
+    models = run.models
+    module = moved_module(run.network.module, models.change)
     rows = range(len(models.theta))
     return [with_weights(module, models.theta[row : row + 1], models.stats[row : row + 1]) for row in rows]
 
@@ -137,6 +144,8 @@ def _models(simulation: Simulation, content: CheckpointContent, folder: Path) ->
         state = restore(simulation.init(), content.tensors)
     except ValueError as error:
         raise ValueError(f"checkpoint {folder / CHECKPOINT} does not fit: {error}") from error
+    if simulation.algorithm.personalised:
+        raise ValueError(f"{folder} has a model for each client, and none that all have: there is none to take from it")
     return simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", content.round))["test"]
 
 
@@ -147,10 +156,9 @@ def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) ->
     """
     filled = copy_sharing_frozen(module).eval()
     layout = Flat(filled)
-    floating = [buffer for buffer in filled.buffers() if buffer.is_floating_point()]
     with torch.no_grad():
         for parameter, row in zip(trained_parameters(filled), layout.parameters(theta), strict=True):
             parameter.copy_(row[0])
-        for buffer, row in zip(floating, layout.statistics(stats), strict=True):
+        for buffer, row in zip(statistics_of(filled).values(), layout.statistics(stats), strict=True):
             buffer.copy_(row[0])
     return filled

@@ -13,6 +13,7 @@ from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.evaluation.per_client import PerClient
 from fedcomp.model.build import build
 from fedcomp.model.contract import AnyModel
 from fedcomp.participation.bernoulli import Bernoulli
@@ -87,6 +88,7 @@ def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor]
         target_shape=data.target_shape,
         vocab_size=data.vocab_size,
         unlabelled=data.unlabelled,
+        some_tokens=data.some_tokens,
     )
 
 
@@ -109,7 +111,10 @@ def simulation(
     model = model_of(module, data, key, train)
     shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
-    return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
+    own = PerClient() if algorithm.personalised else None
+    return Simulation(
+        algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE, per_client=own
+    )
 
 
 def part_of(data: Dataset, num_test: int = 40) -> Dataset:

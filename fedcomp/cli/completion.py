@@ -42,7 +42,7 @@ SCRIPTS = {
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),
-    "fedcomp-export": Script(("--trust-code",)),
+    "fedcomp-export": Script(("--merge", "--trust-code")),
     "fedcomp-join": Script(("--client", "--server", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
     "fedcomp-report": Script(
@@ -51,7 +51,7 @@ SCRIPTS = {
             *("--columns", "--order", "--rename", "--figure", "--size", "--xlim", "--ylim", "--legend"),
         )
     ),
-    "fedcomp-serve": Script(("--listen", "--key", "--config-dir", "--patience"), REMOTE),
+    "fedcomp-serve": Script(("--listen", "--key", "--config-dir", "--need-all", "--patience"), REMOTE),
     "fedcomp-status": Script(("--watch",)),
     "fedcomp-sweep": Script(("--check",)),
 }

@@ -51,7 +51,8 @@ CHOOSES_MODE = re.compile(r"[+~]*(experiment|launcher|sweeper|hydra)\b")
 
 def _run(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
-    if config.precision.name == "bf16" and device_without_torch(config.device) == "cpu":
+    bfloat16 = config.precision.name == "bf16" or config.model.get("dtype") == "bfloat16"
+    if bfloat16 and device_without_torch(config.device) == "cpu":
         prepare_bfloat16()
     from fedcomp.config.instantiate import build
     from fedcomp.runtime.signals import Interrupted

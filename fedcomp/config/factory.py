@@ -163,6 +163,7 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
             target_shape=dataset.target_shape,
             vocab_size=dataset.vocab_size,
             unlabelled=dataset.unlabelled,
+            some_tokens=dataset.some_tokens,
         )
     except (TypeError, SystemExit) as error:  # the factory does not take the options in its config
         raise build_error(error, config.model) from error

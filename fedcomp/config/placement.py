@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedcomp.config.identity import config_hash, hash_of, identity
-from fedcomp.core.choices import run_options
+from fedcomp.core.choices import Plain, run_options
 from fedcomp.core.validate import check_folder_name, check_seed
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import IDENTITY
+from fedcomp.records.status import Status
 
 BESIDES = ("eval_every", "record_traffic", "codec_error", "wire")
 """Keys of a run that change what it records and no number of it."""
@@ -72,22 +73,42 @@ def near_twin(folder: Path, config: Mapping[str, Any]) -> str | None:
     Args:
         folder: of the new run. config: its resolved config.
     """
-    own = identity(config)
     defaults = run_options()
+    for files, other, differing, now in _others(folder, config):
+        if now.state != "finished" and now.round and differing <= set(BESIDES):
+            words = " ".join(f"{key}={other.get(key, defaults[key])}" for key in sorted(differing))
+            done = f"{files.folder} has {now.round} rounds of the same run with {words}"
+            return f"{done}: to go on with it, stop this one and give {words}"
+    return None
+
+
+def shorter_twin(folder: Path, config: Mapping[str, Any]) -> RunFiles | None:
+    """The finished run with the most rounds that differs from this one by fewer `rounds` alone; None: there is none.
+
+    Args: as `near_twin`.
+    """
+    found = [
+        (now.round, files)
+        for files, _, differing, now in _others(folder, config)
+        if now.state == "finished" and differing == {"rounds"} and 0 < now.round < config["rounds"]
+    ]
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def _others(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[RunFiles, Plain, set[str], Status]]:
+    """Runs of the same name and seed that no process holds: identity, the keys that differ from it, and status."""
+    own = identity(config)
     for file in sorted(folder.parent.parent.glob(f"*/{IDENTITY}")):
         files = RunFiles(file.parent / folder.name)
         try:
             other, now = json.loads(file.read_bytes()), files.status()
         except (OSError, ValueError):
             continue
-        if not isinstance(other, dict) or now is None or now.state == "finished" or not now.round or files.held:
+        if not isinstance(other, dict) or now is None or files.held:
             continue
         differing = {key for key in {*own, *other} if own.get(key) != other.get(key)}
-        if differing and differing <= set(BESIDES):
-            words = " ".join(f"{key}={other.get(key, defaults[key])}" for key in sorted(differing))
-            done = f"{files.folder} has {now.round} rounds of the same run with {words}"
-            return f"{done}: to go on with it, stop this one and give {words}"
-    return None
+        if differing:
+            yield files, other, differing, now
 
 
 def _root(config: Mapping[str, Any]) -> Path:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.validate import check_folder_name, check_one_line
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Task, Unlabelled
+from fedcomp.dataset.contract import IGNORED, NO_TARGET, Dataset, Samples, Task, Unlabelled
 
 
 def check(dataset: Dataset) -> None:
@@ -102,6 +102,10 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
     check_finite(f"{where}.x", x)
     if dataset.task == "segmentation":
         _check_masks(where, x, y, dataset.num_outputs)
+    elif dataset.task == "next_token" and dataset.vocab_size is not None and bool((y == NO_TARGET).any()):
+        if bool((y == NO_TARGET).all()):
+            raise ValueError(f"{where}.y has no target: all are {NO_TARGET}, which does not count")
+        _check_classes(where, y.masked_fill(y == NO_TARGET, 0), dataset.num_outputs)
     elif dataset.task != "regression":
         _check_classes(where, y, dataset.num_outputs)
     else:
@@ -179,8 +183,9 @@ def _check_rescale(where: str, dataset: Dataset) -> None:
 
 
 def _check_more_than_one(where: str, dataset: Dataset) -> None:
-    first = int(dataset.train.y.flatten()[0])
-    if bool((dataset.train.y == first).all()):
+    y = dataset.train.y[dataset.train.y != NO_TARGET] if dataset.some_tokens else dataset.train.y.flatten()
+    first = int(y[0])
+    if bool((y == first).all()):
         named = f" ('{dataset.class_names[first]}')" if dataset.class_names else ""
         raise ValueError(
             f"{where}.y is class {first}{named} in all {len(dataset.train)} samples, so that there is nothing to tell "

@@ -21,6 +21,8 @@ Unlabelled = Literal["ignored", "absent"]
 """What training makes of a pixel that has no class."""
 IGNORED = 255
 """Marks a pixel that has no class: it does not count in the metrics, nor, with `unlabelled="ignored"`, in the loss."""
+NO_TARGET = -100
+"""Marks a token that is no target, such as one of a prompt: it counts neither in the loss nor in the metrics."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Samples:
     Attributes:
         x: [n, F] or, for images, [n, H, W, C]; uint8 or float32, not yet normalised. Tokens: [n, L] integers.
         y: [n, *T] int64 classes, T = () for one class a sample; or, for regression, [n, outputs] float32; or, for
-            segmentation, [n, H, W] uint8 classes of pixels, with `IGNORED`.
+            segmentation, [n, H, W] uint8 classes of pixels, with `IGNORED`; or, for next_token, with `NO_TARGET`.
         owner: [n] int64 number of the writer, speaker or user that each sample comes from, 0 or more, on the CPU; None:
             not known.
     """
@@ -105,6 +107,16 @@ class Dataset:
             return _main_classes(self.train.y.cpu(), self.num_outputs, self.background)
         return self.train.y.cpu() if self.task == "classification" and self.train.y.dim() == 1 else None
 
+    @cached_property
+    def some_tokens(self) -> bool:
+        """Whether some targets are `NO_TARGET`: a sample then counts by its number of targets."""
+        return self.task == "next_token" and any(bool((y == NO_TARGET).any()) for y in (self.train.y, self.test.y))
+
+    @property
+    def judged_by(self) -> str:
+        """What `model/loss.py` calls loss and metrics: the task, or "some_tokens"."""
+        return "some_tokens" if self.some_tokens else self.task
+
     @property
     def augments(self) -> bool:
         """Whether training inputs are changed at random."""
@@ -116,7 +128,7 @@ class Dataset:
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
         moved = replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
         # Computed here, before any side stream or CUDA graph could be the first to need them.
-        _ = moved.offset_and_scale, moved.classes_of_pixels
+        _ = moved.offset_and_scale, moved.classes_of_pixels, moved.some_tokens
         return moved
 
     @cached_property

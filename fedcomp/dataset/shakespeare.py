@@ -12,12 +12,14 @@ Shape legend: n windows, L characters of a window.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.dataset import byte_tokens
 from fedcomp.dataset.fetch import below
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols; a symbol's token is its place. The newline never occurs: a role's lines are joined."""
-WINDOW = 80
 Targets = Literal["last", "all"]
+Join = Literal["blank", "newline"]
 
 
 def load(
@@ -42,16 +44,23 @@ def load(
     upper: bool = False,
     delete: str = "$",
     targets: Targets = "last",
+    window: int = 80,
+    stride: int = 1,
+    test_stride: int = 1,
+    bytes: bool = False,
+    after_block: int = 0,
+    join: Join = "blank",
+    role_as_label: bool = False,
 ) -> Dataset:
-    """Windows of 80 characters of every role; a role of c characters has c - 80.
+    """Windows of L = 80 characters of every role; a role of c characters has c - L.
 
-    The first floor(f W) of a role's W windows are for training, the next 79 are dropped, the rest is for testing: no
+    The first floor(f W) of a role's W windows are for training, the next L - 1 are dropped, the rest is for testing: no
     character is a target of both. All roles' test windows are pooled; roles too short for one still train.
 
     Args:
         root: the folder that a relative `path` starts from; `~` is expanded.
         path: the text, in UTF-8.
-        min_chars: roles with fewer characters are left out; 81 or more.
+        min_chars: roles with fewer characters are left out; L + 1 or more.
         train_fraction: f, above 0 and below 1; at least one window trains.
         max_samples: training windows of a role; of more, so many are taken at even distances. None: all. LEAF has no
             such limit.
@@ -61,6 +70,12 @@ def load(
         delete: characters to leave out of the text; any other that is not in `ALPHABET` is an error.
         targets: "last": one target a window, the character after it, as in LEAF; "all": y [n, L], the next character
             of every position.
+        window: L.
+        stride, test_stride: every so many of the windows train, and test: with L they lie side by side.
+        bytes: tokens are those of `byte_tokens`, of any text, rather than LEAF's symbols.
+        after_block: leave out so many speeches at the beginning of the text, such as those a model has learnt.
+        join: how a role's lines are joined: by a blank, with no other blanks beside it; or by a newline, as they stand.
+        role_as_label: who speaks: the class of a window is its role.
     Raises:
         ValueError: an argument outside its range, or a file that is missing or is no such text.
     """
@@ -68,38 +83,47 @@ def load(
 
     from fedcomp.dataset.contract import Dataset
 
-    _check(min_chars, train_fraction, max_samples, max_test, targets)
+    _check(min_chars, train_fraction, max_samples, max_test, targets, window, stride, test_stride, after_block, join)
+    if role_as_label and targets != "last":
+        raise ValueError(f"dataset.role_as_label has one target a window: leave out dataset.targets={targets}")
     file = below(root, path)[0]
-    roles = {name: text for name, text in _roles(file, upper, delete).items() if len(text) >= min_chars}
+    roles = _roles(file, upper, delete, after_block, join, "" if bytes else ALPHABET)
+    roles = {name: text for name, text in roles.items() if len(text) >= min_chars}
     train: list[np.ndarray] = []
     test: list[np.ndarray] = []
-    owners: list[np.ndarray] = []
+    names: list[str] = []
     for name in sorted(roles):
-        codes = np.array([ALPHABET.index(symbol) for symbol in roles[name]], np.uint8)
-        windows = np.lib.stride_tricks.sliding_window_view(codes, WINDOW + 1)
+        text = roles[name]
+        codes = byte_tokens.encode(text) if bytes else np.array([ALPHABET.index(symbol) for symbol in text], np.uint8)
+        windows = np.lib.stride_tricks.sliding_window_view(codes, window + 1)
         num_train = max(1, math.floor(train_fraction * len(windows) + 1e-9))
-        held_out = windows[num_train + WINDOW - 1 :]
+        held_out = windows[num_train + window - 1 :: test_stride]
         if leaf_only and not len(held_out):
             continue
-        own = _evenly(windows[:num_train], max_samples)
-        owners.append(np.full(len(own), len(train), np.int64))
-        train.append(own)
+        names.append(name)
+        train.append(_evenly(windows[:num_train:stride], max_samples))
         test.append(held_out)
     num_test = sum(map(len, test))
     if not num_test:
         raise ValueError(
             f"dataset=shakespeare: no role of {file} is long enough for a test window: lower dataset.train_fraction="
-            f"{train_fraction}, or take a longer text"
+            f"{train_fraction} or dataset.min_chars={min_chars}, or take a longer text"
         )
     every = 1 if max_test is None else math.ceil(num_test / max_test)
-    tested = np.repeat(np.arange(len(test)), [len(windows) for windows in test])
+    symbols = byte_tokens.VOCABULARY if bytes else len(ALPHABET)
+
+    def samples(parts: list[np.ndarray], every: int) -> Samples:
+        owner = torch.from_numpy(np.repeat(np.arange(len(parts)), [len(own) for own in parts])[::every])
+        return _samples(np.concatenate(parts)[::every], owner if role_as_label else targets, owner)
+
     return Dataset(
         name="shakespeare",
-        train=_samples(np.concatenate(train), targets, torch.from_numpy(np.concatenate(owners))),
-        test=_samples(np.concatenate(test)[::every], targets, torch.from_numpy(tested[::every])),
-        task="next_token",
-        num_outputs=len(ALPHABET),
-        vocab_size=len(ALPHABET),
+        train=samples(train, 1),
+        test=samples(test, every),
+        task="classification" if role_as_label else "next_token",
+        num_outputs=len(names) if role_as_label else symbols,
+        vocab_size=symbols,
+        class_names=tuple(names) if role_as_label else (),
     )
 
 
@@ -108,16 +132,36 @@ def data_files(root: str = ".", path: str = "tinyshakespeare.txt", **_: object) 
     return below(root, path)
 
 
-def _check(min_chars: int, train_fraction: float, max_samples: int | None, max_test: int | None, targets: str) -> None:
-    check_count("dataset.min_chars", min_chars, WINDOW + 1, "enough for one window")
+def _check(
+    min_chars: int,
+    train_fraction: float,
+    max_samples: int | None,
+    max_test: int | None,
+    targets: str,
+    window: int,
+    stride: int,
+    test_stride: int,
+    after_block: int,
+    join: str,
+) -> None:
+    check_count("dataset.window", window, meaning="tokens that a model sees")
+    check_count("dataset.min_chars", min_chars, window + 1, "enough for one window")
     check_interval("dataset.train_fraction", train_fraction, "(0, 1)")
     check_count("dataset.max_samples", max_samples, meaning="a number of windows; null for all", or_null=True)
     check_count("dataset.max_test", max_test, meaning="a number of windows; null for all", or_null=True)
     check_choice("dataset.targets", targets, get_args(Targets))
+    check_count("dataset.stride", stride, meaning="tokens from a training window to the next")
+    check_count("dataset.test_stride", test_stride, meaning="tokens from a test window to the next")
+    check_count("dataset.after_block", after_block, 0, "speeches to leave out")
+    check_choice("dataset.join", join, get_args(Join))
 
 
-def _roles(file: Path, upper: bool, delete: str) -> dict[str, str]:
-    """What each speaker says: blocks joined, runs of blanks and line ends as one blank."""
+def speeches(file: Path) -> Iterator[tuple[str, int, list[str]]]:
+    """(speaker, number of its first line, lines) of each speech in the order of the text; a mere heading is none.
+
+    Raises:
+        ValueError: no such file, no text in UTF-8, or a block that does not begin with `SPEAKER:`.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -127,27 +171,51 @@ def _roles(file: Path, upper: bool, delete: str) -> dict[str, str]:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"dataset=shakespeare: {file} is no text in UTF-8 ({error})") from None
-    known, said, speaker = set(ALPHABET) | set(delete), dict[str, list[str]](), None
-    for number, line in enumerate(text.splitlines(), 1):
-        place = f"dataset=shakespeare: {file}, line {number}"
-        if not line.strip():
-            speaker = None
-        elif speaker is None:
-            if not line.rstrip().endswith(":"):
-                raise ValueError(f"{place}: '{line[:40]}' begins a block, but is no 'SPEAKER:': repair the text")
-            name = line.rstrip()[:-1]
-            speaker = name.upper() if upper else name
-        else:
-            foreign = next((symbol for symbol in line if symbol not in known and not symbol.isspace()), None)
+    lines = text.splitlines()
+    first = 0
+    for number in range(len(lines) + 1):
+        if number < len(lines) and lines[number].strip():
+            continue
+        if first < number:
+            heading = lines[first].rstrip()
+            if not heading.endswith(":"):
+                raise ValueError(
+                    f"dataset=shakespeare: {file}, line {first + 1}: '{heading[:40]}' begins a block, but is no "
+                    "'SPEAKER:': repair the text"
+                )
+            if first + 1 < number:
+                yield heading[:-1], first + 2, lines[first + 1 : number]
+        first = number + 1
+
+
+def _roles(file: Path, upper: bool, delete: str, after_block: int, join: str, symbols: str) -> dict[str, str]:
+    """What each speaker says from speech `after_block` on.
+
+    Args:
+        join: "blank": runs of blanks and line ends become one blank; "newline": lines stay.
+        symbols: all that may occur beside blanks and `delete`; "": anything.
+    """
+    known, said, count = set(symbols + delete), dict[str, list[str]](), 0
+    for count, (name, first, lines) in enumerate(speeches(file), 1):
+        for number, line in enumerate(lines, first):
+            foreign = next(
+                (symbol for symbol in line if symbols and symbol not in known and not symbol.isspace()), None
+            )
             if foreign is not None:
                 raise ValueError(
-                    f"{place}: '{foreign}' is not one of the {len(ALPHABET)} symbols of the alphabet: repair the text, "
-                    f"or leave it out by dataset.delete='{delete}{foreign}'"
+                    f"dataset=shakespeare: {file}, line {number}: '{foreign}' is not one of the {len(symbols)} symbols "
+                    f"of the alphabet: repair the text, take dataset.bytes=true, or leave it out by "
+                    f"dataset.delete='{delete}{foreign}'"
                 )
-            said.setdefault(speaker, []).append(line)
-    if not said:
+        if count > after_block:
+            said.setdefault(name.upper() if upper else name, []).extend(lines)
+    if not count:
         raise ValueError(f"dataset=shakespeare: {file} has no blocks of a line SPEAKER: and its speech")
+    if not said:
+        raise ValueError(f"dataset.after_block={after_block}, but {file} has {count} speeches: give fewer")
     gone = str.maketrans("", "", delete)
+    if join == "newline":
+        return {name: "\n".join(lines).translate(gone) for name, lines in said.items()}
     return {name: " ".join(" ".join(lines).translate(gone).split()) for name, lines in said.items()}
 
 
@@ -158,11 +226,13 @@ def _evenly(windows: np.ndarray, most: int | None) -> np.ndarray:
     return windows[np.arange(most) * len(windows) // most]
 
 
-def _samples(windows: np.ndarray, targets: str, owner: torch.Tensor | None = None) -> Samples:
-    """Tokens uint8 [n, L] and targets int64 [n] or [n, L] from windows [n, L + 1]."""
+def _samples(windows: np.ndarray, targets: str | torch.Tensor, owner: torch.Tensor) -> Samples:
+    """Tokens [n, L] from windows [n, L + 1], with their targets: `targets`, or int64 [n] or [n, L] of the windows."""
     import torch
 
     from fedcomp.dataset.contract import Samples
 
-    y = windows[:, WINDOW] if targets == "last" else windows[:, 1:]
-    return Samples(torch.from_numpy(windows[:, :WINDOW].copy()), torch.from_numpy(y.astype(np.int64)), owner)
+    if isinstance(targets, str):
+        y = windows[:, -1] if targets == "last" else windows[:, 1:]
+        targets = torch.from_numpy(y.astype(np.int64))
+    return Samples(torch.from_numpy(windows[:, :-1].copy()), targets, owner)

@@ -106,7 +106,8 @@ class TorchProcesses(ProcessContext):
         return f"{shared}: that is work for {chunks} of them, chunk_size={even} gives more of them some"
 
     def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
-        done, ledger, seconds = self.group.broadcast_object((start.round, dict(start.ledger), start.seconds))
+        known = start.round, dict(start.ledger), start.seconds, start.open_ended
+        done, ledger, seconds, open_ended = self.group.broadcast_object(known)
         if not done:  # every process makes the first state itself
             return start
         tensors = {
@@ -115,7 +116,7 @@ class TorchProcesses(ProcessContext):
             )
             for name, tensor in flatten(start.state).items()
         }
-        return Checkpoint(done, restore(start.state, tensors), ledger, seconds)
+        return Checkpoint(done, restore(start.state, tensors), ledger, seconds, open_ended=open_ended)
 
     def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
         heard, wanted = self.group.all_reduce_max(stop or 0, int(due and self.is_main_process))

@@ -12,7 +12,7 @@ Shape legend: N clients, n samples, B batch, G groups of samples, O outputs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.loss import num_correct, squared_error
+from fedcomp.model.loss import SOME_TOKENS, num_correct, squared_error
 
 Source = Literal["test", "train"]
 PREFIX = "per_client"
@@ -74,6 +74,12 @@ class ClientSamples:
         means = sums / self.num_samples.clamp(min=1)
         return means if self.share is None else self.share @ means
 
+    def tests(self, dataset: Dataset) -> list[Dataset]:
+        """The dataset with each of the G groups in place of its test samples."""
+        groups = [(self.group == number).nonzero()[:, 0] for number in range(self.num_groups)]
+        places = [rows if self.index is None else self.index[rows] for rows in groups]
+        return [replace(dataset, test=Samples(self.samples.x[one], self.samples.y[one])) for one in places]
+
 
 @dataclass(frozen=True)
 class PerClient:
@@ -118,12 +124,16 @@ class PerClient:
 
 
 def scores(task: str, outputs: Tensor, y: Tensor) -> Tensor:
-    """[B] float64: whether each sample is right (of several targets: how many), or the loss of a regression."""
+    """[B] float64: whether each sample is right (of several targets: how many), or the loss of a regression.
+
+    Args:
+        task: of the dataset, or `SOME_TOKENS`.
+    """
     if task == "regression":
         return squared_error(outputs[None], y[None])[0].double()
-    if task != "segmentation":
+    if task not in ("segmentation", SOME_TOKENS):
         return num_correct(outputs, y, 1).double()
-    counts = y < outputs.shape[1]
+    counts = (y < outputs.shape[1]) & (y >= 0)
     right = (outputs.argmax(1) == y) & counts
     return right.flatten(1).sum(1).double() / counts.flatten(1).sum(1).clamp(min=1)
 

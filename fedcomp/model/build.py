@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -20,12 +19,23 @@ from fedcomp.model.batched.backward.dense import dense_layers
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.backward.small_network import small_network
 from fedcomp.model.batched.dropout import UnkeyedDraw, trial_draws
+from fedcomp.model.batched.folded import Folded, foldable
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel
-from fedcomp.model.flat import Flat, Make, draw, frozen_tensors, reset, trained_parameters
+from fedcomp.model.flat import (
+    Flat,
+    Make,
+    Redrawn,
+    copy_sharing_frozen,
+    draw,
+    frozen_tensors,
+    redrawn,
+    reset,
+    trained_parameters,
+)
 from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.model.networks.module import own
 from fedcomp.random.keys import Key
@@ -45,6 +55,7 @@ def build(
     target_shape: tuple[int, ...] = (),
     vocab_size: int | None = None,
     unlabelled: str = "ignored",
+    some_tokens: bool = False,
 ) -> AnyModel:
     """The model of a run.
 
@@ -62,11 +73,11 @@ def build(
         target_shape: T of one sample's targets; outputs are [B, num_outputs, *T], for segmentation in training also
             [B, A, num_outputs, *T].
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
-        unlabelled: as in `Dataset`.
+        unlabelled, some_tokens: as in `Dataset`.
     Returns:
-        the factory's own `TaskModel`; else `Functional` for modules that are no chain of known layers, `Perceptron` for
-        Flatten, Linear and ReLU, and `Stacked` for the rest; of these, `CompiledPerceptron` and `CompiledNetwork` are
-        the compiled forms, for a `SmallNetwork`.
+        the factory's own `TaskModel`; else `Functional` for modules that are no chain of known layers, `Folded` for
+        those with adapters alone, `Perceptron` for Flatten, Linear and ReLU, and `Stacked` for the rest; of these,
+        `CompiledPerceptron` and `CompiledNetwork` are the compiled forms, for a `SmallNetwork`.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers that cannot come
             from the run's keys, or cannot be initialised from a key.
@@ -98,16 +109,20 @@ def build(
         return module
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
+    if isinstance(module, Redrawn):
+        make = redrawn(module)
     if not trained_parameters(module):
         frozen = " that are not frozen (requires_grad=False)" if frozen_tensors(module) else ""
         raise ValueError(f"model {name} has no parameters{frozen}; there is nothing to train")
     x = random_inputs(4, tuple(input_shape), vocab_size, torch.Generator().manual_seed(0))
     _check_shapes(module, name, x[:2], (num_outputs, *target_shape))
-    takes_features = vocab_size is None and not target_shape and len(input_shape) in (1, 3)
+    takes_features = vocab_size is None and not target_shape and len(input_shape) in (1, 3) and not some_tokens
     chain = translate(module, images=len(input_shape) == 3) if takes_features else None
     if chain is None:
         _check_repeatable(module, name, x)
-        return Functional(module, training_loss(task, unlabelled), make, precision, tuple(input_shape), vocab_size)
+        loss_in_training = training_loss(task, unlabelled, some_tokens)
+        form = Folded if foldable(module) else Functional
+        return form(module, loss_in_training, make, precision, tuple(input_shape), vocab_size)
     perceptron = dense_layers(Flat(module), chain) is not None
     small = small_network(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
     if small is None:
@@ -143,17 +158,17 @@ class _SkipNormalDraws(TorchFunctionMode):
 
 
 def _check_size(make: Make, name: str) -> None:
-    """ValueError if the module's parameters and one copy do not fit into memory; checked without allocating them.
+    """ValueError if the module's parameters do not fit into memory, the trained ones twice; nothing is allocated.
 
     A factory that cannot be called without allocating, such as one that loads weights, is not checked.
     """
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"), _SkipNormalDraws():
             module = make()
-        sizes = [tensor.numel() * tensor.element_size() for tensor in module.parameters()]
+        sizes = [tensor.nbytes * (2 if tensor.requires_grad else 1) for tensor in module.parameters()]
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError, OSError):
         return
-    needed, free = 2 * sum(sizes), free_bytes(torch.device("cpu"))
+    needed, free = sum(sizes), free_bytes(torch.device("cpu"))
     if needed > free:
         raise ValueError(
             f"model {name} needs {needed / 2**30:,.1f} GiB for its parameters and a copy, but {free / 2**30:.1f} GiB "
@@ -190,15 +205,15 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         try:
-            tried = copy.deepcopy(module).train()
+            tried = copy_sharing_frozen(module).train()
             start = hidden_state.buffers(tried)
-            first, second = (_tried(one, x)[0] for one in (tried, copy.deepcopy(module).train()))
+            first, second = (_tried(one, x)[0] for one in (tried, copy_sharing_frozen(module).train()))
             counts = hidden_state.changed_count(tried, start)
             hidden_state.set_buffers(tried, start)
             before_again = hidden_state.attributes(tried)  # after a first call, in which it may fill caches
             again, _ = _tried(tried, x)
             state = hidden_state.changed(before_again, hidden_state.attributes(tried))
-            _, drawn_in_evaluation = _tried(copy.deepcopy(module).eval(), x)
+            _, drawn_in_evaluation = _tried(copy_sharing_frozen(module).eval(), x)
         except UnkeyedDraw as error:
             raise ValueError(f"model {name} {error.what}") from None
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:

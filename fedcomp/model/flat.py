@@ -11,11 +11,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from itertools import accumulate
+from typing import Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.model.lora.linear import LoraLinear
 from fedcomp.random.keys import Key
 
 _NORMALISATIONS = (
@@ -28,7 +30,7 @@ Make = Callable[[], nn.Module]
 
 
 class Flat:
-    """One module as a row: trained parameters in the order of `parameters()`, float buffers in that of `buffers()`.
+    """One module as a row: trained parameters in the order of `parameters()`, statistics in that of `buffers()`.
 
     Attributes:
         module: the ordinary torch module of one client, on the CPU.
@@ -46,12 +48,13 @@ class Flat:
         self.module = module
         self.frozen: Mapping[str, Tensor] = frozen_tensors(module)
         self._frozen_copies: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+        self._replaced: Mapping[str, Tensor] = {}
         self.make: Make = make if make is not None else lambda: reset(module)
         self.shapes = tuple(parameter.shape for parameter in trained_parameters(module))
         self.layers = tuple(shape.numel() for shape in self.shapes)
         *self.starts, self.dim = accumulate(self.layers, initial=0)
         self.tensors = _tensors(module)
-        self.stat_shapes = tuple(buffer.shape for buffer in _float_buffers(module).values())
+        self.stat_shapes = tuple(buffer.shape for buffer in statistics_of(module).values())
         self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
         self.num_stats = sum(self.stat_sizes)
 
@@ -71,11 +74,18 @@ class Flat:
         """The frozen tensors on the device of `like`, copied there once, float32 ones in the dtype of `like`."""
         place = like.device, like.dtype
         if place not in self._frozen_copies:
-            self._frozen_copies[place] = {
-                name: tensor.to(like.device, like.dtype if tensor.dtype is torch.float32 else tensor.dtype)
-                for name, tensor in self.frozen.items()
-            }
-        return self._frozen_copies[place]
+            self._frozen_copies[place] = _placed(self.frozen, like)
+        found = self._frozen_copies[place]
+        return {**found, **_placed(self._replaced, like)} if self._replaced else found
+
+    def with_frozen(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same network over these tensors instead of its frozen ones of their names.
+
+        `frozen` and `module` stay, and so do the copies on a device, which both share.
+        """
+        other = copy.copy(self)
+        other._replaced = tensors
+        return other
 
     def parameters(self, theta: Tensor) -> list[Tensor]:
         """Views [M, *shape] of the rows [M, D], one a trained tensor."""
@@ -89,10 +99,17 @@ class Flat:
         ]
 
 
+def _placed(tensors: Mapping[str, Tensor], like: Tensor) -> dict[str, Tensor]:
+    return {
+        name: tensor.to(like.device, like.dtype if tensor.dtype is torch.float32 else tensor.dtype)
+        for name, tensor in tensors.items()
+    }
+
+
 def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
     """A module's trained parameters [D] and float buffers [C] as new float32 vectors."""
     parameters = [parameter.detach().flatten().float() for parameter in trained_parameters(module)]
-    buffers = [buffer.detach().flatten().float() for buffer in _float_buffers(module).values()]
+    buffers = [buffer.detach().flatten().float() for buffer in statistics_of(module).values()]
     return torch.cat([torch.empty(0), *parameters]), torch.cat([torch.empty(0), *buffers])
 
 
@@ -118,6 +135,26 @@ def draw(make: Make, key: Key) -> nn.Module:
         return make()
 
 
+@runtime_checkable
+class Redrawn(Protocol):
+    """A module that draws its trained tensors anew without being made again, as one whose frozen base is read once."""
+
+    def redraw(self) -> None:
+        """Draw the first values of trained tensors, in place; the frozen ones stay."""
+        ...
+
+
+def redrawn(module: nn.Module) -> Make:
+    """Returns the `Redrawn` module itself, drawn anew."""
+
+    def make() -> nn.Module:
+        assert isinstance(module, Redrawn)
+        module.redraw()
+        return module
+
+    return make
+
+
 def reset(module: nn.Module) -> nn.Module:
     """Draw a ready module's trained weights anew by its parts' own `reset_parameters()`; ValueError if one has none."""
     frozen = {name: tensor.clone() for name, tensor in frozen_tensors(module).items()}
@@ -137,7 +174,13 @@ def reset(module: nn.Module) -> nn.Module:
 def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
     """What each trained tensor is, in the order of `parameters()`; a bias has the fan-in of its part's weight."""
     found: dict[int, ParameterTensor] = {}
+    num_adapted = 0
     for part in module.modules():
+        if isinstance(part, LoraLinear):
+            for tensor, factor in part.factors(num_adapted):
+                found[id(tensor)] = ParameterTensor(tensor.numel(), WEIGHT, factor.shape[1], lora=factor)
+            num_adapted += 1
+            continue
         own = list(part.parameters(recurse=False))
         fan_in = max((tensor[0].numel() for tensor in own if tensor.dim() > 1), default=1)
         for tensor in own:
@@ -151,5 +194,11 @@ def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
     return tuple(found[id(tensor)] for tensor in trained_parameters(module))
 
 
-def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
-    return {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+def statistics_of(module: nn.Module) -> dict[str, Tensor]:
+    """The running statistics by name: float buffers in the order of `buffers()`, but those that are not persistent.
+
+    The latter are constants that the module computes itself, such as a table of angles for its positions.
+    """
+    constants = {id(part._buffers[name]) for part in module.modules() for name in part._non_persistent_buffers_set}
+    buffers = module.named_buffers()
+    return {name: buffer for name, buffer in buffers if buffer.is_floating_point() and id(buffer) not in constants}

@@ -19,7 +19,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """[M], one number a client, from outputs, targets and the places that hold a sample: not a mean over samples."""
 _NO_CLASS = -100
-"""Class of pixels that torch's cross-entropy leaves out."""
+"""Target that torch's cross-entropy leaves out: of tokens as `Dataset` has it, of pixels in place of `IGNORED`."""
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
@@ -29,6 +29,14 @@ def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     """
     losses = functional.cross_entropy(outputs.flatten(0, 1), y.flatten(0, 1), reduction="none").view(y.shape)
     return losses if y.dim() == 2 else losses.flatten(2).mean(2)
+
+
+def token_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """As `cross_entropy`, over those of a sample's targets that are not -100; 0 where none is: [M, B]."""
+    losses = functional.cross_entropy(
+        outputs.flatten(0, 1), y.flatten(0, 1), reduction="none", ignore_index=_NO_CLASS
+    ).view(*y.shape[:2], -1)
+    return losses.sum(2) / (y != _NO_CLASS).flatten(2).sum(2).clamp(min=1)
 
 
 def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
@@ -87,19 +95,26 @@ LOSSES: dict[str, Loss] = {
     "next_token": cross_entropy,
     "segmentation": pixel_cross_entropy,
 }
+SOME_TOKENS = "some_tokens"
+"""What a dataset of the task next_token is judged by where some targets are -100, in place of its task."""
 
 
-def training_loss(task: str, unlabelled: str) -> Loss | BatchLoss:
+def training_loss(task: str, unlabelled: str, some_tokens: bool = False) -> Loss | BatchLoss:
     """The loss of a task in training. Raises ValueError for an unknown task.
 
     Args:
         unlabelled: as in `Dataset`: what pixels without a class cost; read for segmentation alone.
+        some_tokens: whether there are targets of -100, which do not count.
     """
+    if some_tokens:
+        return token_cross_entropy
     return absent_cross_entropy if task == "segmentation" and unlabelled == "absent" else loss_of(task)
 
 
 def loss_of(task: str) -> Loss:
-    """The loss of a task, as in `LOSSES`. Raises ValueError for an unknown task."""
+    """The loss of a task, as in `LOSSES`, or of `SOME_TOKENS`. Raises ValueError for an unknown task."""
+    if task == SOME_TOKENS:
+        return token_cross_entropy
     if task not in LOSSES:
         raise ValueError(f"task is {task!r}; allowed are {', '.join(map(repr, LOSSES))}")
     return LOSSES[task]
@@ -114,7 +129,7 @@ def num_correct(outputs: Tensor, y: Tensor, axis: int) -> Tensor:
     return correct if correct.dim() == axis else correct.flatten(axis).double().mean(axis)
 
 
-def evaluation_metrics(task: str, total_loss: Tensor, correct: Tensor, num_samples: int) -> dict[str, Tensor]:
+def evaluation_metrics(task: str, total_loss: Tensor, correct: Tensor, num_samples: int | Tensor) -> dict[str, Tensor]:
     """Metrics of a task by name: `loss`; `accuracy` of classes and tokens; `perplexity` exp(loss) of tokens.
 
     Args:
@@ -130,6 +145,8 @@ def evaluation_metrics(task: str, total_loss: Tensor, correct: Tensor, num_sampl
 
 def num_sums(task: str, num_outputs: int) -> int:
     """S, how many numbers `evaluation_sums` returns."""
+    if task == SOME_TOKENS:
+        return 5
     return 1 + num_outputs**2 if task == "segmentation" else 2
 
 
@@ -137,12 +154,19 @@ def evaluation_sums(task: str, outputs: Tensor, y: Tensor) -> Tensor:
     """[S] float64 sums over a batch of test samples, for `metrics_of_sums`.
 
     The loss, and the number of correct predictions. For segmentation: the loss of all pixels, then the confusion matrix
-    [K, K], pixels of each class (rows) by predicted class.
+    [K, K], pixels of each class (rows) by predicted class. For `SOME_TOKENS`: the loss of all tokens that count, how
+    many are predicted, their number, then the answers that are predicted whole, and the number of answers: runs of
+    tokens that count.
 
     Args:
-        outputs: [B, O, *T]. y: targets of these samples.
+        task: of the dataset, or `SOME_TOKENS`. outputs: [B, O, *T]. y: targets of these samples.
     """
     losses = loss_of(task)(outputs[None], y[None])
+    if task == SOME_TOKENS:
+        counts = (y != _NO_CLASS).flatten(1)
+        correct = (outputs.argmax(1) == y).flatten(1)
+        total = (losses[0].double() * counts.sum(1)).sum()
+        return torch.stack((total, *(n.double() for n in (correct.sum(), counts.sum(), *_whole(counts, correct)))))
     if task != "segmentation":
         total = losses.sum(dtype=torch.float64)
         correct = torch.zeros_like(total) if task == "regression" else num_correct(outputs, y, 1).sum()
@@ -156,16 +180,36 @@ def evaluation_sums(task: str, outputs: Tensor, y: Tensor) -> Tensor:
     return torch.cat((total[None], confusion[:-1].double()))
 
 
+def _whole(counts: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    """How many answers (runs of tokens that count) of a batch are right throughout, and how many there are.
+
+    Args:
+        counts: [B, L] whether a token counts. correct: [B, L] whether it is predicted; -100 never is.
+    """
+    starts = counts.clone()
+    starts[:, 1:] &= ~counts[:, :-1]
+    numbers = starts.flatten().cumsum(0)  # of answers, from 1
+    wrong = torch.zeros(counts.numel() + 1, dtype=torch.bool, device=counts.device)
+    wrong[numbers * (counts & ~correct).flatten()] = True
+    num_answers = starts.sum()
+    return num_answers - wrong[1:].sum(), num_answers
+
+
 def metrics_of_sums(
     task: str, sums: Tensor, num_samples: int, classes: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Tensor]:
     """Metrics of a task by name from `evaluation_sums` [S], added up over the n test samples.
 
-    Those of `evaluation_metrics`. For segmentation, over all pixels that have a class: `loss`, `accuracy`, and `miou`,
-    the mean intersection over union N_cc / (sum_p N_cp + sum_t N_tc - N_cc) of the classes c that occur in the pictures
-    or in the predictions, N_tp the pixels of class t that are predicted as p; and that of each of `classes`
-    (number -> name) itself, `iou/<name>`.
+    Those of `evaluation_metrics`. For `SOME_TOKENS`: `loss`, `accuracy` and `perplexity` of tokens that count, and
+    `exact_match`, the share of answers that are predicted whole, each token from the true text before it. For
+    segmentation, over all pixels that have a class: `loss`, `accuracy`, and `miou`, the mean intersection over union
+    N_cc / (sum_p N_cp + sum_t N_tc - N_cc) of the classes c that occur in the pictures or in the predictions, N_tp the
+    pixels of class t that are predicted as p; and that of each of `classes` (number -> name) itself, `iou/<name>`.
     """
+    if task == SOME_TOKENS:
+        loss, correct, num_tokens, whole, num_answers = sums.unbind()
+        found = evaluation_metrics("next_token", loss, correct, num_tokens)
+        return found | {"exact_match": whole / num_answers}
     if task != "segmentation":
         loss, correct = sums.unbind()
         return evaluation_metrics(task, loss, correct, num_samples)
@@ -186,14 +230,15 @@ def mean_loss(loss: Loss | BatchLoss, outputs: Tensor, y: Tensor, weight: Tensor
     """[M] mean loss of each client's batch, 0 for a client without real samples.
 
     The mean is over real samples (weight [M, B] is 1); for segmentation over the pixels of all real pictures that have
-    a class, so that a picture counts by its number of such pixels.
+    a class, so that a picture counts by its number of such pixels; likewise over the tokens that are not -100.
     """
     if loss is absent_cross_entropy:
         return absent_cross_entropy(outputs, y, weight)
     loss = cast(Loss, loss)
-    if loss is pixel_cross_entropy:
-        pixels = (y < outputs.shape[-3]).flatten(2).sum(2).to(outputs.dtype)
-        weight = pixels if weight is None else weight * pixels
+    if loss in (pixel_cross_entropy, token_cross_entropy):
+        counts = y < outputs.shape[-3] if loss is pixel_cross_entropy else y != _NO_CLASS
+        numbers = counts.flatten(2).sum(2).to(outputs.dtype)
+        weight = numbers if weight is None else weight * numbers
     return client_mean(loss(outputs, y), weight)
 
 

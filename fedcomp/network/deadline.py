@@ -130,14 +130,13 @@ class Deadline:
         return self.clock.network.deadline_weights == "inverse"
 
     def _on_time(self, cohort: Cohort, one: Round, late: np.ndarray) -> Cohort:
-        places = torch.from_numpy(np.flatnonzero(~late)).to(cohort.ids.device)
-        weight = cohort.weight.index_select(0, places)
+        kept = cohort.without({client for client, gone in zip(cohort.clients, late.tolist()) if gone})
         if self.clock.network.deadline_weights == "renormalise":
-            weight = weight * (cohort.weight.sum() / weight.sum())
-        elif self._inverse:
+            return kept
+        weight = cohort.weight[torch.from_numpy(~late).to(cohort.ids.device)]
+        if self._inverse:
             weight = weight * torch.from_numpy(1 / self._chances(one)[~late]).to(weight)
-        clients = tuple(client for client, gone in zip(cohort.clients, late.tolist()) if not gone)
-        return replace(cohort, ids=cohort.ids.index_select(0, places), weight=weight, clients=clients)
+        return replace(kept, weight=weight)
 
     def _read(self, legs: Legs) -> tuple[Round, bool]:
         """(the round, whether bits depend on data); bits that are on a device are read."""

@@ -147,7 +147,8 @@ class SessionProvenance:
         earlier = self.before.sessions if self.before is not None else ()
         since = self.before.since if self.before is not None else self.session.from_round
         sessions, frozen = (*earlier, self.session), self.inputs.frozen or {}
-        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, frozen)
+        continues = self.before.continues if self.before is not None else None
+        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, frozen, continues)
         write_provenance(self.folder, provenance)
 
 

@@ -134,7 +134,8 @@ def _repository(folder: Path) -> Path | None:
 @functools.cache
 def _commit(root: Path) -> Commit | None:
     head = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    # No page changes a result, and pages of results are written while their runs go on.
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,top)docs")
     return None if head is None or changed is None else Commit(str(root), head, not changed)
 
 

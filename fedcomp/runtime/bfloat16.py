@@ -51,9 +51,11 @@ def prepare_bfloat16() -> None:
         os.environ[VARIABLE] = LIMIT
 
 
-def check_bfloat16() -> str:
+def check_bfloat16(asked: str = "precision=bf16", instead: str = "precision=fp32") -> str:
     """What is known about bfloat16 products in this process, in words for its provenance.
 
+    Args:
+        asked: what needs them. instead: what does not.
     Raises:
         ValueError: they would kill it.
     """
@@ -61,8 +63,8 @@ def check_bfloat16() -> str:
     found, under = _tried(setting), f" with {VARIABLE}={setting}" if setting else ""
     if _fault(found):
         raise ValueError(
-            f"precision=bf16: bfloat16 products kill a process on this machine ({found}){under}: set "
-            f"{VARIABLE}={LIMIT} in the environment before Python starts, or take precision=fp32"
+            f"{asked}: bfloat16 products kill a process on this machine ({found}){under}: set "
+            f"{VARIABLE}={LIMIT} in the environment before Python starts, or take {instead}"
         )
     return found + under
 

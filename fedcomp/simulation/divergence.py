@@ -125,7 +125,7 @@ def check_results(round_index: int, results: Sequence[tuple[Cohort, LocalResult]
     """
     monitor = DivergenceMonitor(asynchronous=True)
     for cohort, result in results:
-        norm = torch.linalg.vector_norm(result.theta, dim=1)
+        norm = torch.linalg.vector_norm(result.value, dim=1)
         monitor.add(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
     monitor.check()
 

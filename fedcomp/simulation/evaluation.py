@@ -22,6 +22,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.evaluation.per_client import ClientSamples, fairness
 from fedcomp.model.chunking import forward_bytes
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
+from fedcomp.model.lora.moved import moved
 from fedcomp.model.loss import evaluation_metrics, evaluation_sums, loss_of, metrics_of_sums, num_correct, num_sums
 from fedcomp.runtime.workers import ProcessGroup, Workers
 
@@ -29,6 +30,8 @@ BATCH, GPU_BATCH = 1024, 4096
 """Test samples at once. A GPU computes the larger batch in hardly more time than the host needs to launch a batch."""
 GPU_SHARE = 1 / 32
 """Of a GPU's memory, for the samples of a batch and their largest activations: a pass holds some copies of these."""
+LOGITS = 1 << 27
+"""Logits of a batch, where a token is predicted at every position: half a gigabyte."""
 PIXELS = 1 << 18
 """Pixels of a batch, where a label is predicted for every pixel."""
 
@@ -54,11 +57,11 @@ def metrics_of(
             metrics |= _own_metrics(name, models, model, dataset)
             continue
         judged = clients if name == "test" else None
-        evaluator = _Evaluator(model, dataset, workers or Workers(), group or ProcessGroup())
+        evaluator = _Evaluator.of(models, model, dataset, workers or Workers(), group or ProcessGroup())
         each = [evaluator.sums(theta, stats, judged) for theta, stats in zip(models.theta.to(dtype), models.stats)]
-        num_test_sums = num_sums(dataset.task, dataset.num_outputs)
+        num_test_sums = num_sums(dataset.judged_by, dataset.num_outputs)
         test_sums, client_sums = torch.stack(each).mean(0).split((num_test_sums, _num_groups(judged)))
-        found = metrics_of_sums(dataset.task, test_sums, len(dataset.test), dataset.classes_of_pixels)
+        found = metrics_of_sums(dataset.judged_by, test_sums, len(dataset.test), dataset.classes_of_pixels)
         metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
         if judged is not None:
             metrics |= fairness(dataset.task, judged.values(client_sums))
@@ -74,7 +77,7 @@ def client_values(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """[N'] float64 accuracy (regression: loss) of each client that is judged, means over the K models."""
-    evaluator = _Evaluator(model, dataset, workers or Workers(), ProcessGroup())
+    evaluator = _Evaluator.of(models, model, dataset, workers or Workers(), ProcessGroup())
     rows = zip(models.theta.to(dtype), models.stats)
     each = [evaluator.client_sums(theta, stats, clients) for theta, stats in rows]
     return clients.values(torch.stack(each).mean(0))
@@ -106,6 +109,8 @@ def samples_at_once(model: Model, dataset: Dataset, device: torch.device) -> int
     if device.type == "cuda":
         of_one = _forward_bytes(cast(Hashable, model), dataset.input_shape, dataset.input_dtype)
         batch = min(batch, 1 << max(0, int(GPU_SHARE * total_bytes(device) // of_one).bit_length() - 1))
+    if dataset.task == "next_token":
+        batch = min(batch, max(1, LOGITS // (dataset.num_outputs * math.prod(dataset.target_shape))))
     return min(batch, max(1, PIXELS // math.prod(dataset.target_shape))) if dataset.task == "segmentation" else batch
 
 
@@ -133,18 +138,25 @@ class _Evaluator:
     """Runs one model over samples, batch by batch, and adds up what `evaluation_sums` says of each batch.
 
     Attributes:
-        model: the network. dataset: has the test set and its normalisation.
+        model: the network, over the base that the models have. dataset: has the test set and its normalisation.
         workers, group: the threads and the processes that share the batches.
+        plain: the network over its own base, whose sizes are looked up.
     """
 
     model: Model
     dataset: Dataset
     workers: Workers
     group: ProcessGroup
+    plain: Model
+
+    @classmethod
+    def of(cls, models: Models, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup) -> _Evaluator:
+        """For these models."""
+        return cls(cast(Model, moved(model, models.change)), dataset, workers, group, model)
 
     def sums(self, theta: Tensor, stats: Tensor, clients: ClientSamples | None) -> Tensor:
         """[S + G] float64 of theta [D], stats [C]: `evaluation_sums` of the test set, then `client_sums` (or G = 0)."""
-        task, test = self.dataset.task, self.dataset.test
+        task, test = self.dataset.judged_by, self.dataset.test
         same_samples = clients if clients is not None and clients.of_test else None  # then one forward pass is enough
 
         def batch_sums(first: int, size: int) -> Tensor:
@@ -164,7 +176,7 @@ class _Evaluator:
 
         def batch_sums(first: int, size: int) -> Tensor:
             x, y = clients.batch(first, size)
-            return clients.sums(self.dataset.task, self._outputs(theta, stats, x), y, first)
+            return clients.sums(self.dataset.judged_by, self._outputs(theta, stats, x), y, first)
 
         return self._sum_of_batches(batch_sums, len(clients), clients.num_groups, theta)
 
@@ -175,7 +187,7 @@ class _Evaluator:
         self, batch_sums: Callable[[int, int], Tensor], num_samples: int, num_sums: int, theta: Tensor
     ) -> Tensor:
         """[num_sums] float64: the sum over all batches of `batch_sums(first sample, batch size)`."""
-        batch = samples_at_once(self.model, self.dataset, theta.device)
+        batch = samples_at_once(self.plain, self.dataset, theta.device)
         batches = np.arange(-(-num_samples // batch))[:, None]
         # With fewer batches than processes every process computes all of them.
         group = self.group if len(batches) >= self.group.size else ProcessGroup()

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, AskedNumRounds, Context, Metrics, Models, Setup
 from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort, Everyone, Listed
-from fedcomp.core.pytree import flatten, unflatten
-from fedcomp.core.row_update import apply_row_updates
+from fedcomp.core.folders import name_of
+from fedcomp.core.pytree import shares_memory
 from fedcomp.dataset.contract import Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
 from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
@@ -28,6 +28,7 @@ from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
+from fedcomp.simulation.personal_test import PersonalTest
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
@@ -52,6 +53,7 @@ class Simulation:
         group: the processes that share chunks and test batches.
         loop_runner: replays local loops as CUDA graphs; None: they run step by step.
         per_client: how accuracy by client is measured at each evaluation; None: it is not.
+        asked: whether a round has asked for `rounds`.
     """
 
     algorithm: Algorithm
@@ -70,6 +72,12 @@ class Simulation:
     group: ProcessGroup = field(default_factory=ProcessGroup)
     loop_runner: LoopRunner | None = None
     per_client: PerClient | None = None
+    asked: AskedNumRounds = field(default_factory=AskedNumRounds)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether the rounds so far would be the same in a run of more rounds."""
+        return not self.asked.yes
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -94,10 +102,9 @@ class Simulation:
         if not cohort.size:
             ledger.end_round()
             return state, RoundResult(cohort, {})
-        new, metrics = self.attempt(index, state, replace(cohort, state_donated=donate_state), ledger)
+        donated = donate_state and not shares_memory(state)
+        new, metrics = self.attempt(index, state, replace(cohort, state_donated=donated), ledger)
         ledger.end_round()
-        if donate_state:
-            new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
         return new, RoundResult(cohort, metrics)
 
     def _round_with_deadline(
@@ -120,7 +127,7 @@ class Simulation:
         clients = self.clients(key.fold_in("client"), ledger)
         link = self.link(ledger)
         link.checks = index == self.first_round
-        context = Context(index, self.rounds, key.fold_in("message"), link, clients)
+        context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked)
         try:
             new, metrics = self.algorithm.round(state, cohort, context)
             return new, {**metrics, **context.link.measured}
@@ -211,6 +218,8 @@ class Simulation:
 
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""
+        if self.algorithm.personalised:
+            return self.personal_test.metrics(self.algorithm.personal_models(state), self.workers, self.group)
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
         metrics = metrics_of(
             evaluation_models,
@@ -236,11 +245,24 @@ class Simulation:
         Raises ValueError: the model is no network, or as `PerClient.samples`.
         """
         if self.per_client is None:
+            if self.algorithm.personalised:
+                name = name_of(self.algorithm)
+                raise ValueError(
+                    f"algorithm={name} trains a model for each client, which its own samples judge, and none that "
+                    "evaluation=pooled could: take evaluation=per_client"
+                )
             return None
         if isinstance(self.model, TaskModel):
             kind = self.model.kind
             raise ValueError(f"evaluation=per_client is for networks, not for model={kind}: take evaluation=pooled")
         return self.per_client.samples(self.dataset, self.shards.order, self.shards.sizes)
+
+    @functools.cached_property
+    def personal_test(self) -> PersonalTest:
+        """By which samples the models of a `personalised` algorithm are judged."""
+        assert self.client_samples is not None
+        assert not isinstance(self.model, TaskModel)
+        return PersonalTest.of(self.model, self.dataset, self.client_samples, self.dtype)
 
     @functools.cached_property
     def batching(self) -> Batching | None:

@@ -18,6 +18,7 @@ from fedcomp.api import Run, compose, load_runs, report, run
 from fedcomp.api.export import main as export
 from fedcomp.api.runs import table
 from fedcomp.dataset.images import digits
+from tests.looped import looped
 
 SMALL = ["num_clients=4", "rounds=4", "eval_every=2", "pictures=false", "quiet=true", "device=cpu"]
 
@@ -33,7 +34,7 @@ def _accuracy(module: torch.nn.Module) -> float:
     return float((module(inputs).argmax(1) == dataset.test.y).float().mean())
 
 
-@pytest.mark.parametrize("name", [name for name in fedcomp.__all__ if name != "__version__"])
+@looped("name", [name for name in fedcomp.__all__ if name != "__version__"])
 def test_the_package_offers_these_names_and_no_folder_takes_one(name: str) -> None:
     offered = getattr(fedcomp, name)
     assert callable(offered)
@@ -129,7 +130,7 @@ def test_threads_compose_one_after_another() -> None:
     assert found == list(range(8))
 
 
-@pytest.mark.parametrize("words", [["-m", "seed=0"], {"rounds": 3}, [3], [""]], ids=str)
+@looped("words", [["-m", "seed=0"], {"rounds": 3}, [3], [""]])
 def test_what_is_no_override(words) -> None:
     with pytest.raises(ValueError, match="is no override: give strings such as 'rounds=50'"):
         compose(words)

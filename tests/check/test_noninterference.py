@@ -25,6 +25,7 @@ from fedcomp.compressor.fuse_filter import FuseFilter
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Payload
+from tests.looped import looped
 
 SGD, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
 
@@ -85,8 +86,8 @@ def _ends(algorithm, module=world.mlp, participation=world.SOME) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "wanted"),
+@looped(
+    "algorithm, wanted",
     [
         (
             ServerPeeks(SGD, ServerSgd(), SIGN, SIGN),
@@ -96,7 +97,6 @@ def _ends(algorithm, module=world.mlp, participation=world.SOME) -> list[str]:
         (UnreadModel(SGD, ServerSgd(), SIGN, DENSE), "check_client_ends: round"),
         (Untold(SGD, Compressor(Dense()), weights="samples"), "check_client_ends: round 1"),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_a_peek_is_found(algorithm, wanted: str) -> None:
     found = _ends(algorithm, participation=world.FULL if algorithm.full_participation else world.SOME)

@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import Dataset, Samples
+from tests.looped import looped
 
 CLASSES = Dataset(
     name="mine",
@@ -60,8 +61,8 @@ def with_nan(x: torch.Tensor, *place: int) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize(
-    ("dataset", "line"),
+@looped(
+    "dataset, line",
     [
         (
             replace(CLASSES, train=replace(CLASSES.train, y=torch.ones(4, dtype=torch.int64)), class_names=("a", "b")),
@@ -76,15 +77,15 @@ def test_one_class_and_names_of_several_lines(dataset, line):
         check(dataset)
 
 
-@pytest.mark.parametrize(
+@looped(
     "dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)), TOKENS, PIXELS, OWNED]
 )
 def test_good_datasets_pass(dataset):
     check(dataset)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "line"),
+@looped(
+    "dataset, line",
     [
         (replace(CLASSES, task="ranking"), r"dataset=mine: task is 'ranking', but must be one of classification, regr"),
         (replace(CLASSES, test=Samples(torch.zeros(0, 3), torch.zeros(0).long())), r"mine: test has no samples"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.dataset import shakespeare
+from fedcomp.dataset import byte_tokens, shakespeare
 from fedcomp.dataset.check import check
 from fedcomp.dataset.shakespeare import ALPHABET
 from tests.bare import DATA
@@ -138,6 +138,10 @@ def test_wrong_texts(tmp_path, text, line):
         ({"train_fraction": 1.0}, r"dataset.train_fraction=1.0 must be a number in \(0, 1\)"),
         ({"max_samples": 0}, r"dataset.max_samples=0 must be a whole number, 1 or more, or null"),
         ({"max_test": 0}, r"dataset.max_test=0"),
+        ({"window": 80, "stride": 0}, r"dataset.stride=0 must be a whole number, 1 or more"),
+        ({"join": "tab"}, r"dataset.join=tab"),
+        ({"after_block": 1}, r"dataset.after_block=1, but .* has 1 speeches: give fewer"),
+        ({"role_as_label": True, "targets": "all"}, r"one target a window: leave out dataset.targets=all"),
         ({"targets": "next"}, r"dataset.targets=next must be one of last, all"),
     ],
 )
@@ -173,3 +177,52 @@ def test_a_bigram_table_predicts_287_of_a_thousand():
     right = table.argmax(1)[dataset.test.x[:, -1].long()] == dataset.test.y
     assert float(right.double().mean()) == pytest.approx(0.287, abs=5e-4)
     assert float((dataset.test.y == 1).double().mean()) == pytest.approx(0.188, abs=5e-4)
+
+
+def test_bytes_of_roles_for_a_model_that_has_learnt_the_beginning(tmp_path):
+    """Lines as they stand, in any symbols, from a speech on; windows side by side; no character trains and tests."""
+    said = {"ANN": ["abc d\n é", *(f"line {number:03}" for number in range(60))], "BOB": ["x" * 300]}
+    text = "ANN:\nold\n\nCAT:\n\nBOB:\nold\n\n" + "\n\n".join(
+        f"{name}:\n{line}" for name in said for line in said[name]
+    )
+    (tmp_path / "tinyshakespeare.txt").write_text(text)
+    options = {"bytes": True, "after_block": 2, "join": "newline", "window": 16, "min_chars": 17, "targets": "all"}
+    dataset = load(str(tmp_path), **options, stride=4, test_stride=16, train_fraction=0.8)
+    check(dataset)
+    assert (dataset.vocab_size, dataset.num_outputs, dataset.input_shape, dataset.target_shape) == (
+        259,
+        259,
+        (16,),
+        (16,),
+    )
+    whole = "\n".join(said["ANN"])
+    own = dataset.train.x[dataset.train.owner == 0]
+    num_windows = len(whole.encode()) - 16
+    assert [byte_tokens.decode(row) for row in own.numpy()] == [
+        whole.encode()[start : start + 16].decode(errors="replace") for start in range(0, int(0.8 * num_windows), 4)
+    ]
+    assert torch.equal(own[:, 1:], dataset.train.y[dataset.train.owner == 0][:, :-1])
+    tested = dataset.test.x[dataset.test.owner == 0]
+    first = int(0.8 * num_windows) + 15
+    assert [byte_tokens.decode(row) for row in tested.numpy()] == [
+        whole[start - 1 : start + 15] for start in range(first, num_windows, 16)
+    ]
+
+
+def test_who_speaks(tmp_path):
+    roles = {"ANN": speech(900), "BOB": speech(600, seed=1)}
+    dataset = load(write(tmp_path, roles), role_as_label=True, bytes=True, window=32, stride=16, test_stride=32)
+    check(dataset)
+    assert (dataset.task, dataset.num_outputs, dataset.class_names) == ("classification", 2, ("ANN", "BOB"))
+    for samples in (dataset.train, dataset.test):
+        assert torch.equal(samples.y, samples.owner)
+        assert samples.y.unique().tolist() == [0, 1]
+        for window, role in zip(samples.x.numpy(), samples.y):
+            assert byte_tokens.decode(window) in roles[dataset.class_names[role]]
+    assert dataset.labels is not None
+
+
+def test_a_heading_without_a_speech_is_none(tmp_path):
+    (tmp_path / "play.txt").write_text("ANN:\n\n\nBOB:\nthis\nand that\n\nANN:\nyes")
+    found = list(shakespeare.speeches(tmp_path / "play.txt"))
+    assert found == [("BOB", 5, ["this", "and that"]), ("ANN", 9, ["yes"])]

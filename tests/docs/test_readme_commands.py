@@ -47,7 +47,8 @@ def _commands(names: Collection[str] = PAGES.keys()) -> list[list[str]]:
 
 def _runs(words: list[str]) -> bool:
     """Whether the command trains with what the repository has."""
-    return not {"--help", "--cfg", "-sc", "experiment=", "--config-dir"} & set(words)
+    own = {"--help", "--cfg", "-sc", "experiment=", "--config-dir", "model.path=DIR", "dataset.path=texts.jsonl"}
+    return not own & set(words)
 
 
 def _needs_data(words: list[str]) -> bool:

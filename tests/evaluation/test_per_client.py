@@ -17,6 +17,7 @@ from fedcomp.records.metrics_file import read_lines
 from fedcomp.simulation.evaluation import client_values
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
+from tests.looped import looped
 
 CPU = torch.device("cpu")
 SKEWED = ("num_clients=13", "partition=dirichlet", "partition.alpha=0.2")
@@ -164,8 +165,8 @@ def test_repetitions(fedcomp, tmp_path: Path) -> None:
         assert mean[name] == pytest.approx(np.mean(each), abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
+@looped(
+    "overrides, line",
     [
         (("evaluation.data=all",), "evaluation.data=all must be test or train"),
         (("algorithm=kmeans", "model=centres", "dataset=vectors"), "is for networks, not for model=centres"),

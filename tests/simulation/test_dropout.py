@@ -29,6 +29,7 @@ from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
+from tests.looped import looped
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.user_module import Attending, Dropping, dropping_chain
 
@@ -75,7 +76,7 @@ def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> No
         check_chunks(Case(FEDAVG, Dropping))
 
 
-@pytest.mark.parametrize("module", MODULES)
+@looped("module", MODULES)
 def test_threads_change_no_bit(module: Module) -> None:
     once, twice = (
         world.run(world.variant(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)

@@ -13,6 +13,7 @@ from fedcomp.participation.cohorts import mean_squares
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
+from tests.looped import looped
 
 CPU = torch.device("cpu")
 SHARED = ("compressor=randk", "compressor.estimator=temporal_shared")
@@ -27,8 +28,8 @@ def _compose(*overrides: str) -> DictConfig:
     return compose(["pictures=false", *overrides])
 
 
-@pytest.mark.parametrize(
-    ("overrides", "growth"),
+@looped(
+    "overrides, growth",
     [
         (SHARED, "1.62"),  # 20 clients, 3 %
         (("compressor=random_mask", SHARED[1]), "1.62"),
@@ -39,7 +40,6 @@ def _compose(*overrides: str) -> DictConfig:
         ((*FORTY, *UNEQUAL), r"1\.\d+"),  # some have far more samples
         ((*VECTORS, "algorithm.memory=keep"), r"\d\.?\d*"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
 def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], growth: str) -> None:
     wanted = rf"^compressor\.estimator: .* would diverge: .* \(1/p - 1\) sum w_i\^2 = {growth} every round"
@@ -54,7 +54,7 @@ def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], gr
         assert remedy in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@looped(
     "overrides",
     [
         (*SHARED, "num_clients=33"),
@@ -66,7 +66,6 @@ def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], gr
         (*DOWN, "downlink.fraction=0.6"),
         VECTORS,  # every round begins with an empty memory
     ],
-    ids=" ".join,
 )
 def test_one_that_does_not_is_not(overrides: tuple[str, ...]) -> None:
     build_simulation(_compose(*overrides), CPU)
@@ -92,7 +91,7 @@ def test_every_repetition_with_its_own_clients_is_looked_at() -> None:
         build_runner(simulation, config)
 
 
-@pytest.mark.parametrize("rule", [Full(), Uniform(4), Bernoulli(0.3), Bernoulli([0.2, 0.5, 1, 0.4, 0.9, 0.3, 0.6, 1])])
+@looped("rule", [Full(), Uniform(4), Bernoulli(0.3), Bernoulli([0.2, 0.5, 1, 0.4, 0.9, 0.3, 0.6, 1])])
 def test_mean_of_the_squared_weights(rule: Participation) -> None:
     equal, unequal = torch.ones(8, dtype=torch.float64), torch.arange(1, 9, dtype=torch.float64)
     share = unequal / unequal.sum()

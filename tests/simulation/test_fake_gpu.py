@@ -41,13 +41,14 @@ from fedcomp.wire.coding import arithmetic, packed_bytes
 from fedcomp.wire.legs import RoundLog
 from tests.algorithm.conformance_cases import CASES as ALGORITHMS
 from tests.compressor.test_conformance import CASES as CODECS
-from tests.config.test_configs import CHOICES, CPU, NEEDS, _compose
+from tests.config.test_configs import CHOICES, CPU, _compose, needed
 from tests.conformance import world
+from tests.looped import looped
 from tests.simulation.fake_gpu import GPU, READ, Sorted, drawn, fake_gpu, moved
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
-HOST = ("m3", "decomfl", "locodl", "tamuna", "marina", "marina_p")
+HOST = ("m3", "decomfl", "rolora", "locodl", "tamuna", "marina", "marina_p")
 """Methods whose host draws a coin or a number of steps within the round, or looks up who missed what: there the host's
 numbers are fake too."""
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice not in HOST]
@@ -63,6 +64,13 @@ READERS = (
     "bicompfl_gr-average",
     "deltamask",
     "deltamask-places",
+    "flora",
+    "flora-weights",
+    "flora-ranks",
+    "flexlora",
+    "flexlora-ranks",
+    "hetlora",
+    "hetlora-ranks",
 )
 """Those whose rounds read back, as docs/performance.md says."""
 ROUNDS = 2
@@ -77,7 +85,7 @@ SMALL = ["num_clients=60", "chunk_size=40"]
     ],
 )
 def test_rounds(choice: str, recorded: bool) -> None:
-    assembled, _ = build_simulation(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
+    assembled, _ = build_simulation(_compose(choice, *needed(choice), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
     with fake_gpu():
         if choice.split("=")[1] in READERS:
@@ -141,8 +149,8 @@ def test_convolutions(form: str, precision: str) -> None:
         _rounds(moved(drawn(simulation, ROUNDS), recorded=True))
 
 
-@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
-@pytest.mark.parametrize("module", [Residual, Centred])
+@looped("recorded", [False, True])
+@looped("module", [Residual, Centred])
 def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
     """Run by `torch.func`, on clients of unequal sizes: all at once, or read where it looks at empty places."""
     dense = Compressor(Dense())
@@ -158,7 +166,7 @@ def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
             assert not simulation.model.vmap_refused
 
 
-@pytest.mark.parametrize("module", [dropping_chain, Dropping, Attending])
+@looped("module", [dropping_chain, Dropping, Attending])
 def test_dropout(module: Callable[[], nn.Module]) -> None:
     """Drawn on the device, from keys on the host: step by step, also where loops could be recorded."""
     dense = Compressor(Dense())

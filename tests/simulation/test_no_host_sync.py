@@ -40,6 +40,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 from tests.simulation.pretended_device import UncheckedLink
 
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::masked_select", "aten::is_nonzero")
@@ -71,8 +72,8 @@ class Counter(TorchDispatchMode):
 UPLINKS = [Dense(), Sign(), TopK(0.2, "index"), TopK(0.2, "bitmap"), TopK(0.2, "rice")]
 
 
-@pytest.mark.parametrize("codec", UPLINKS, ids=str)
-@pytest.mark.parametrize(("module", "recorded"), [(world.with_batch_norm, False), (world.mlp, True)])
+@looped("codec", UPLINKS)
+@looped("module, recorded", [(world.with_batch_norm, False), (world.mlp, True)])
 def test_a_round_reads_nothing(codec, module, recorded) -> None:
     uplink = Compressor(codec, ErrorFeedback())
     algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
@@ -91,7 +92,7 @@ def test_a_round_reads_nothing(codec, module, recorded) -> None:
     assert len(counter.reads) == ("rice" in str(codec)), "only bits that depend on data"
 
 
-@pytest.mark.parametrize("method", [Neolithic, partial(CSER, period=2), partial(LIEC, period=2)])
+@looped("method", [Neolithic, partial(CSER, period=2), partial(LIEC, period=2)])
 def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
     algorithm = method(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
     sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
@@ -103,8 +104,8 @@ def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
     assert counter.reads == []
 
 
-@pytest.mark.parametrize(("seed", "downlink"), [("sent", "model"), ("derived", "scalar")])
-@pytest.mark.parametrize(("vector", "directions"), [("shared", "independent"), ("per_agent", "orthonormal")])
+@looped("seed, downlink", [("sent", "model"), ("derived", "scalar")])
+@looped("vector, directions", [("shared", "independent"), ("per_agent", "orthonormal")])
 def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) -> None:
     algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed_cost=seed, sends=downlink)
     sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
@@ -120,9 +121,7 @@ def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) ->
     assert torch.equal(after.theta, expected.theta)
 
 
-@pytest.mark.parametrize(
-    ("codec", "module"), [(Dense(), world.mlp), *((one, world.with_batch_norm) for one in UPLINKS)]
-)
+@looped("codec, module", [(Dense(), world.mlp), *((one, world.with_batch_norm) for one in UPLINKS)])
 def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
     """With another default device, a tensor made without naming the run's device would meet the others and fail."""
     uplink = Compressor(codec, ErrorFeedback())
@@ -153,7 +152,7 @@ MASKS = [
 """Not among them, since they do read: FedSparsify (its epochs), FedPM's counts, adaptive blocks."""
 
 
-@pytest.mark.parametrize("algorithm", MASKS, ids=lambda one: type(one).__name__)
+@looped("algorithm", MASKS)
 def test_masks_read_nothing_and_stay_on_the_device(algorithm) -> None:
     fixed = _everybody(world.simulation(algorithm, world.with_batch_norm, chunk_size=2))
     state, ledger = fixed.init(), Ledger()
@@ -176,8 +175,8 @@ TASKS = [
 ]
 
 
-@pytest.mark.parametrize("downlink", [Dense(), Sign()], ids=str)
-@pytest.mark.parametrize(("make", "module"), TASKS, ids=["power", "power-centred", "kmeans", "mean"])
+@looped("downlink", [Dense(), Sign()])
+@looped("make, module", TASKS)
 def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> None:
     sim = world.simulation(make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(downlink)), module)
     fixed = _everybody(sim)

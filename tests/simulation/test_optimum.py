@@ -16,6 +16,8 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.optimum import least_squares
 from tests.conformance import world
+from tests.looped import looped
+from tests.training.sessions import fedavg
 
 KEY, CPU = Key(("optimum",)), torch.device("cpu")
 SIZES = (5, 1, 9, 3)
@@ -32,9 +34,9 @@ def _problem(outputs: int, bias: bool, factory=linear):
     return model, data, ClientShards.of(list(order.split(list(SIZES))), CPU)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@looped("bias", [True, False])
+@looped("outputs", [1, 3])
+@looped("weights", ["uniform", "samples"])
 def test_excess_is_the_agents_objective_above_its_minimum(outputs: int, bias: bool, weights: str) -> None:
     model, data, shards = _problem(outputs, bias)
     importance = torch.tensor(SIZES).double() if weights == "samples" else torch.ones(4, dtype=torch.float64)
@@ -83,5 +85,5 @@ def test_features_that_say_the_same_have_an_optimum_too() -> None:
 def test_other_models_have_none() -> None:
     ones = torch.ones(4, dtype=torch.float64)
     assert least_squares(*_problem(1, True, mlp), ones) is None
-    sim = world.simulation(None)  # type: ignore[arg-type]
+    sim = world.simulation(fedavg())
     assert least_squares(sim.model, sim.dataset, sim.shards, torch.ones(7, dtype=torch.float64)) is None

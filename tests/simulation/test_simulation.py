@@ -25,6 +25,7 @@ from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_fin
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 DENSE = Compressor(Dense())
 FULL_BATCH = Sgd(lr=0.1, batch_size=1000)
@@ -121,7 +122,7 @@ def test_every_round_draws_its_own_cohort() -> None:
     assert len({tuple(sorted(sim.cohort(index).clients)) for index in range(20)}) > 3
 
 
-@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+@looped("value", [float("inf"), -float("inf"), float("nan")])
 def test_a_test_metric_that_is_not_finite_ends_the_run(value: float) -> None:
     check_finite(0, {"test/loss": value})
     with pytest.raises(Diverged, match="round 3: the test loss of the server's model is"):

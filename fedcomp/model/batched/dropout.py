@@ -54,13 +54,17 @@ class KeyedDraws(TorchDispatchMode):
         drew_elsewhere: whether anything else has drawn.
     """
 
-    def __init__(self, draws: StepDraws, clients_first: bool = False, extreme: bool = False) -> None:
+    def __init__(
+        self, draws: StepDraws, clients_first: bool = False, extreme: bool = False, folded: bool = False
+    ) -> None:
         """`clients_first`: the first axis of drawn tensors is the clients, as under `vmap`; else there is one client.
+
+        `folded`: the first axis is M B, client after client, each with as many entries.
 
         `extreme`: uniform numbers are 0 or almost 1, so that a trial notices dropout of any probability.
         """
         super().__init__()
-        self.draws, self.clients_first, self.extreme = draws, clients_first, extreme
+        self.draws, self.clients_first, self.extreme, self.folded = draws, clients_first, extreme, folded
         self.calls, self.in_dropout_module, self.drew_elsewhere, self.closed = 0, False, False, False
 
     def close(self) -> None:
@@ -75,7 +79,10 @@ class KeyedDraws(TorchDispatchMode):
                 "would differ from those of the forward pass; leave the checkpointing or the dropout out"
             )
         own = shape[1:] if self.clients_first else shape
-        if self.clients_first and shape[0] != len(self.draws.ids):
+        num_clients = len(self.draws.ids)
+        if self.folded and shape[0] % num_clients == 0:
+            own = torch.Size((shape[0] // num_clients, *shape[1:]))
+        elif self.clients_first and shape[0] != num_clients:
             # A RuntimeError, as of vmap itself: `Functional` then runs clients one after another.
             raise RuntimeError("a random draw without an axis of clients")
         self.drew_elsewhere |= not self.in_dropout_module

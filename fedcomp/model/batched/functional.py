@@ -22,7 +22,7 @@ from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, NO_VMAP, SLOW_BY_VMAP
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
-from fedcomp.model.flat import Flat, Make, copy_sharing_frozen, flatten
+from fedcomp.model.flat import Flat, Make, copy_sharing_frozen, flatten, statistics_of
 from fedcomp.model.loss import BatchLoss, Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
@@ -30,6 +30,8 @@ log = logging.getLogger("fedcomp")
 
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 """Clients' parameters, statistics, inputs and targets."""
+Outputs = tuple[Tensor, Tensor]
+"""Of a module, and its new statistics [C]."""
 
 
 class Functional(Flat):
@@ -60,7 +62,7 @@ class Functional(Flat):
         self.loss = loss
         self.products = product_type(precision)
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
-        self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self.stat_names = list(statistics_of(module))
         self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
         self.vmap_refused = any(isinstance(part, NO_VMAP) for part in module.modules())
         self._own = threading.local()
@@ -104,7 +106,7 @@ class Functional(Flat):
         """Gradients [M, D], or [M, 0] without them, losses and statistics in training mode."""
         theta, stats, x, y = batch
         theta = theta.detach()
-        stats, x = stats.to(theta.dtype), _as_inputs(x, theta.dtype)
+        stats, x = stats.to(theta.dtype), as_inputs(x, theta.dtype)
         self._worker().train()
         assert draws is not None or not self.draws_in_training, "a model that draws in training needs `draws`"
         of_client = grad_and_value(self._loss, has_aux=True) if with_grad else self._loss_alone
@@ -132,7 +134,7 @@ class Functional(Flat):
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         self._worker().eval()
-        return self._call(theta, stats.to(theta.dtype), _as_inputs(x, theta.dtype))[0]
+        return self._call(theta, stats.to(theta.dtype), as_inputs(x, theta.dtype))[0]
 
     @property
     def drops_empty_places(self) -> bool:
@@ -181,9 +183,7 @@ class Functional(Flat):
         finally:
             self._own.drawing.mode = None
 
-    def _tried(
-        self, mode: KeyedDraws, theta: Tensor, stats: Tensor, x: Tensor, real: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def _tried(self, mode: KeyedDraws, theta: Tensor, stats: Tensor, x: Tensor, real: Tensor | None = None) -> Outputs:
         """`_call` with draws of a trial."""
         self._own.drawing.mode = mode
         try:
@@ -214,14 +214,14 @@ class Functional(Flat):
         return self._own.others
 
     @contextlib.contextmanager
-    def _drawing(self, draws: StepDraws | None, clients_first: bool, device: torch.device) -> Iterator[None]:
-        """Inside, the worker draws from `draws`, for one gradient."""
+    def _drawing(self, draws: StepDraws | None, first: bool, on: torch.device, folded: bool = False) -> Iterator[None]:
+        """Inside, the worker draws from `draws`, for one gradient; `first`, `folded`: as in `KeyedDraws`."""
         if draws is None or not self.draws_in_training:
             yield
             return
-        self._own.drawing.mode = KeyedDraws(draws, clients_first)
+        self._own.drawing.mode = KeyedDraws(draws, first, folded=folded)
         # A GPU's fused attention draws inside its kernel.
-        fused = self.draws_anywhere and device.type == "cuda"
+        fused = self.draws_anywhere and on.type == "cuda"
         with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():
             yield
 
@@ -238,12 +238,9 @@ class Functional(Flat):
             leaf = theta[client].detach().requires_grad_(with_grad)
             own = None if draws is None else draws.of_client(client)
             with torch.set_grad_enabled(with_grad), self._drawing(own, False, theta.device):
-                if with_grad:
-                    loss, new = self._loss(leaf, stats[client], x_B, y_B)
-                    grads.append(torch.autograd.grad(loss, leaf)[0])
-                else:
-                    none, (loss, new) = self._loss_alone(leaf, stats[client], x_B, y_B)
-                    grads.append(none)
+                mean = mean_loss if with_grad else exact_mean_loss
+                loss, new = self._loss(leaf, stats[client], x_B, y_B, mean=mean)
+                grads.append(torch.autograd.grad(loss, leaf)[0] if with_grad else leaf[:0])
             losses.append(loss.detach())
             news.append(new.detach())
         return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
@@ -258,40 +255,47 @@ class Functional(Flat):
         mean: Callable[..., Tensor] = mean_loss,
     ) -> tuple[Tensor, Tensor]:
         """Mean loss of one client's real samples (None: all), and its statistics afterwards."""
+        outputs, stats = self._outputs(theta_D, stats_C, x_B, real_B)
+        return mean(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
+
+    def _outputs(self, theta: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None) -> Outputs:
+        """`_call` in training, with the draws and the products of the gradient that is being computed."""
         mode = self._own.drawing.mode
-        with mode if mode is not None and self.draws_anywhere else contextlib.nullcontext():
-            if self.products is None:
-                outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
-            else:  # no cache of cast weights: within a CUDA graph it would outlive them
-                with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
-                    outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
-                outputs = outputs.to(theta_D.dtype)
+        cast = contextlib.nullcontext() if self.products is None else self._low_precision(x_B.device.type)
+        drawing = mode if mode is not None and self.draws_anywhere else contextlib.nullcontext()
+        with drawing, cast:  # which keeps no cast weights: within a CUDA graph they would outlive it
+            outputs, stats = self._call(theta, stats_C, x_B, real_B)
         if mode is not None:
             mode.close()
-        return mean(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
+        return outputs.to(theta.dtype), stats
+
+    def _low_precision(self, device_type: str) -> torch.autocast:
+        return torch.autocast(device_type, self.products, cache_enabled=False)
 
     def _loss_alone(self, theta_D: Tensor, *batch: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """`_loss` in float64, behind an empty gradient [0]."""
         return theta_D[:0], partial(self._loss, mean=exact_mean_loss)(theta_D, *batch)
 
-    def _call(
-        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs [B, O] and statistics [C] of the module called with one client's parameters and buffers."""
-        parameters = dict(zip(self.names, (part[0] for part in self.parameters(theta_D[None]))))
+    def _call(self, theta: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None) -> Outputs:
+        """Outputs [B, O] and statistics [C] of the module called with one client's parameters [D] and buffers.
+
+        With parameters [M, D] the module gets the tensors of all clients, [M, *shape].
+        """
+        views = self.parameters(theta) if theta.dim() == 2 else (part[0] for part in self.parameters(theta[None]))
+        parameters = dict(zip(self.names, views))
         # Clones: BatchNorm updates its buffers in place.
         floats = dict(zip(self.stat_names, (part[0].clone() for part in self.statistics(stats_C[None]))))
         module = self._worker()
         others = {name: buffer.clone() for name, buffer in self._others(x_B.device).items()}
         self._own.places.real = real_B
         try:
-            outputs = functional_call(module, parameters | self.frozen_on(theta_D) | others | floats, (x_B,))
+            outputs = functional_call(module, parameters | self.frozen_on(theta) | others | floats, (x_B,))
         finally:
             self._own.places.real = None
         new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
         return outputs, new
 
 
-def _as_inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
+def as_inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x in the type of the parameters, or as it is where it holds tokens."""
     return x.to(dtype) if x.is_floating_point() else x

@@ -9,7 +9,7 @@ Shape legend: M clients of the cohort, N clients in all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedcomp.core.pytree import map_tensors
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
+from fedcomp.model.lora.moved import moved
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import ProcessGroup, Workers
 from fedcomp.simulation.chunks.batch_schedule import num_steps
@@ -121,6 +122,10 @@ class Executor:
         parts = result if isinstance(result, tuple) else (result,)
         self.results.extend((cohort, part) for part in parts if isinstance(part, LocalResult))
         return result
+
+    def moved(self, change: Tensor) -> Executor:
+        """As `Clients.moved`. A captured loop would read the tensors of its first round, so loops run step by step."""
+        return replace(self, model=moved(self.model, change), loop_runner=None)
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""

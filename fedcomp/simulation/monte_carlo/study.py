@@ -100,6 +100,11 @@ class MonteCarloStudy:
         return self.repetitions[0].rounds
 
     @property
+    def open_ended(self) -> bool:
+        """As of a simulation. The first FIRST_ROUNDS rounds decide whether repetitions run at once."""
+        return self.rounds >= FIRST_ROUNDS and all(one.open_ended for one in self.repetitions)
+
+    @property
     def model(self) -> AnyModel:
         """The model of each repetition."""
         return self.repetitions[0].model
@@ -158,7 +163,7 @@ class MonteCarloStudy:
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Means and dispersion over repetitions; see `dispersion.py`."""
         evaluation_models = self._deployed(index, self.gather_state(state))
-        each = self._test(evaluation_models)
+        each = self._personal_test(index, state) if self._personalised else self._test(evaluation_models)
         optimum = self.repetitions[0].optimum
         line: Line = {}
         for name, values in (each | (result.means() if result is not None else {})).items():
@@ -178,7 +183,9 @@ class MonteCarloStudy:
         return {name: value if "bpp/" in name else value / num for name, value in line.items()}
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
-        """The models of each repetition by name, theta [R, K, D]."""
+        """The models of each repetition by name, theta [R, K, D]; none where clients have their own."""
+        if self._personalised:
+            return {}
         if (found := self._if_vmappable(lambda vmapped: vmapped.evaluation_models(index, state))) is not None:
             return found
         every = [
@@ -215,6 +222,17 @@ class MonteCarloStudy:
             if (excess := self._excess(models.theta)) is not None:
                 found[f"{name}/excess"] = excess
         return {name: value.cpu() for name, value in found.items()}
+
+    def _personal_test(self, index: int, state: Any) -> dict[str, Tensor]:
+        """As `_test`, where every client of a repetition has a model of its own."""
+        own = self.shares[self.group.rank]
+        lines = {number: self.repetitions[number].test_metrics(index, _repetition(state, number)) for number in own}
+        found = shared.gather_metrics(lines, len(self.repetitions), self.shares, self.group)
+        return {name: value.cpu() for name, value in found.items()}
+
+    @property
+    def _personalised(self) -> bool:
+        return self.repetitions[0].algorithm.personalised
 
     def _excess(self, theta: Tensor) -> Tensor | None:
         """[R] float64 f - f*, means over the models theta [R, K, D] of a repetition; None where f* is unknown."""

@@ -89,6 +89,10 @@ class VmappedClients:
         """What the parameter tensors are."""
         return self.executor.tensors
 
+    def moved(self, change: Tensor) -> VmappedClients:
+        """Raises NotVmappable: every repetition has a base of its own."""
+        raise NotVmappable("adapters over a moved base")
+
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)`: vmap belongs to its own thread."""
         return map(function, pieces)

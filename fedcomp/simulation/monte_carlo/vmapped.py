@@ -94,7 +94,7 @@ class VmappedRepetitions:
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.padded(ids, weight, len(set(sizes)) == 1)
             link, key = VmappedLink(round_ledger, cohort.size, sum(sizes), len(sizes)), VmappedKey((), keys, number)
-            context = Context(index, self.whole.rounds, key, link, clients)
+            context = Context(index, self.whole.rounds, key, link, clients, self.whole.asked)
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
             return flatten(new), dict(metrics)
 
@@ -117,10 +117,10 @@ class VmappedRepetitions:
             models = self.whole.algorithm.evaluation_models(
                 unflatten(state, tensors.values()), VmappedKey((), keys, number)
             )
-            return {name: (model.theta, model.stats) for name, model in models.items()}
+            return {name: (model.theta, model.stats, model.change) for name, model in models.items()}
 
         numbers = torch.arange(len(keys), device=self.whole.device)
-        return {name: Models(*pair) for name, pair in _vmap(one, flatten(state), numbers).items()}
+        return {name: Models(*parts) for name, parts in _vmap(one, flatten(state), numbers).items()}
 
 
 def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:

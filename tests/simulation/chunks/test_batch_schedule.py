@@ -9,6 +9,7 @@ import torch
 from fedcomp.client import Batching
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import _shuffled, batch_schedule, num_steps
+from tests.looped import looped
 
 SIZES = np.array([20, 12, 9, 8, 7, 5, 1])
 IDS = torch.tensor([4, 1, 3, 6, 0, 5, 2])
@@ -25,8 +26,8 @@ def _taken(sizes, batching, ids=IDS, key=KEY) -> list[list[list[int]]]:
     ]
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 8, 100])
-@pytest.mark.parametrize("epochs", [1, 3])
+@looped("batch_size", [1, 4, 8, 100])
+@looped("epochs", [1, 3])
 def test_every_pass_takes_every_sample_once(batch_size: int, epochs: int) -> None:
     batching = Batching(batch_size, epochs)
     for size, steps in zip(SIZES, _taken(SIZES, batching)):
@@ -43,7 +44,7 @@ def test_passes_differ_in_order() -> None:
     assert steps[0] != steps[1]
 
 
-@pytest.mark.parametrize("num", [1, 3, 11])
+@looped("num", [1, 3, 11])
 def test_steps_wins_over_epochs(num: int) -> None:
     for size, steps in zip(SIZES, _taken(SIZES, Batching(4, 7, steps=num))):
         assert len(steps) == num
@@ -53,9 +54,7 @@ def test_steps_wins_over_epochs(num: int) -> None:
     assert num_steps(SIZES, Batching(4, 7, steps=num)).tolist() == [num] * len(SIZES)
 
 
-@pytest.mark.parametrize(
-    "batching", [Batching(4, 2), Batching(100), Batching(3, steps=5), Batching(4, steps=3, replacement=True)]
-)
+@looped("batching", [Batching(4, 2), Batching(100), Batching(3, steps=5), Batching(4, steps=3, replacement=True)])
 def test_plan_of_a_client_does_not_depend_on_its_chunk(batching: Batching) -> None:
     whole = _taken(SIZES, batching)
     for row in range(len(SIZES)):

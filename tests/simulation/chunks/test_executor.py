@@ -18,6 +18,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
+from tests.looped import looped
 
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 
@@ -33,7 +34,7 @@ def _executor(chunk_size: int) -> Executor:
     return Executor(sim.dataset, sim.shards, sim.model, Key(("round", 0)), chunk_size)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 2, 3, 100])
+@looped("chunk_size", [1, 2, 3, 100])
 def test_results_come_back_in_the_order_of_the_cohort(chunk_size: int) -> None:
     cohort = Cohort.of([0, 2, 4, 5, 6], torch.ones(5))
     mine = torch.arange(5.0)[:, None]
@@ -47,7 +48,7 @@ def test_results_come_back_in_the_order_of_the_cohort(chunk_size: int) -> None:
     assert result.second[:, 1].tolist() == [world.SIZES[client] for client in cohort.clients]
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 100])
+@looped("chunk_size", [1, 3, 100])
 def test_clients_see_their_own_samples_once_an_epoch(chunk_size: int) -> None:
     executor = _executor(chunk_size)
     cohort = Cohort.of(range(7), torch.ones(7))  # type: ignore[arg-type]
@@ -116,7 +117,7 @@ def test_work_is_done_in_float64_and_comes_back_as_messages_carry_it(chunk_size:
     assert torch.allclose(result.first, torch.full((3, 1), 1e-12), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 100])
+@looped("chunk_size", [1, 3, 100])
 def test_gradients_are_counted_in_samples(chunk_size: int) -> None:
     counted: list = []
     executor = replace(_executor(chunk_size), count=counted.append)

@@ -34,6 +34,7 @@ from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
 from tests.simulation.user_module import Centred, Residual
@@ -77,8 +78,8 @@ def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     return flatten(world.run(sim))
 
 
-@pytest.mark.parametrize(
-    ("name", "module"),
+@looped(
+    "name, module",
     [(name, world.mlp) for name in PLAIN] + [(name, world.with_batch_norm) for name in ("adam", "fedmrn", "bicompfl")],
 )
 def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
@@ -91,8 +92,8 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
     assert capture.replays > capture.recorded > 0
 
 
-@pytest.mark.parametrize("name", ["sgd", "fedmrn", "bicompfl"])
-@pytest.mark.parametrize("sizes", [ALIKE, RAGGED])
+@looped("name", ["sgd", "fedmrn", "bicompfl"])
+@looped("sizes", [ALIKE, RAGGED])
 def test_gradients_are_counted_once(name, sizes) -> None:
     spent = []
     for recorder in (None, GraphedLoops(StrictCapture()), GraphedLoops(Eager())):
@@ -121,14 +122,13 @@ class Double:
         return solver.run(data, *self.start, (round_index, 9))
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm, Residual])
-@pytest.mark.parametrize(
+@looped("module", [world.mlp, world.with_batch_norm, Residual])
+@looped(
     "solver",
     [
         Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, batch_size=4, epochs=3, schedule="inverse_sqrt"),
         Adam(lr=0.01, batch_size=8, epochs=2, weight_decay=0.1),
     ],
-    ids=["sgd", "adam"],
 )
 def test_ragged_clients_end_where_the_plain_loop_does(solver, module) -> None:
     # On a CPU, and only there, the stacked layers look for one client's real samples instead of masking the others.
@@ -136,12 +136,12 @@ def test_ragged_clients_end_where_the_plain_loop_does(solver, module) -> None:
     recorder = GraphedLoops(capture)
     for round_index in range(3):
         slow, fast = (twin.run(solver, one, round_index) for one in (None, recorder))
-        for name in ("theta", "stats", "loss"):
+        for name in ("value", "stats", "loss"):
             assert torch.allclose(getattr(fast, name), getattr(slow, name), rtol=1e-10, atol=1e-12), name
     assert capture.replays == 2 * capture.recorded > 0  # not the first time
 
 
-@pytest.mark.parametrize("name", ["sgd", "fedmrn", "fedpm"])
+@looped("name", ["sgd", "fedmrn", "fedpm"])
 def test_ragged_clients_leave_the_same_state(name) -> None:
     """Clients compute in float64 and hand on float32, so that no mask that is drawn turns on rounding."""
     capture = StrictCapture()
@@ -160,9 +160,9 @@ def test_results_are_not_overwritten_by_the_next_round() -> None:
     twin, recorder = Double(world.mlp, ALIKE), GraphedLoops(StrictCapture())
     solver = Sgd(lr=0.1, batch_size=4)
     first = twin.run(solver, recorder)
-    kept = first.theta.clone()
+    kept = first.value.clone()
     twin.run(solver, recorder, 1)
-    assert torch.equal(first.theta, kept)
+    assert torch.equal(first.value, kept)
 
 
 def test_augmented_images_are_the_same() -> None:
@@ -184,7 +184,7 @@ def test_augmented_images_are_the_same() -> None:
 
     def run(recorder, index):
         chunk = ClientChunk(torch.arange(3), np.array([8, 8, 8]), Key((index,)), data, shards, model, recorder)
-        return solver.run(chunk, *start, (index, 9)).theta
+        return solver.run(chunk, *start, (index, 9)).value
 
     recorder = GraphedLoops(StrictCapture())
     for index in range(2):

@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.random.keys import Key
 from fedcomp.simulation.monte_carlo.vmap_keys import SHORT, ClientKey, NotVmappable, VmappedKey
+from tests.looped import looped
 
 KEYS = tuple(Key(("run", number)) for number in range(3))
 N = 5
@@ -14,7 +15,7 @@ DRAWS = [("bits", (7,)), ("bits", (6, 4)), ("bits", (SHORT + 1,)), ("uniform", (
 DRAWS += [("rademacher", (40,)), ("normal", (5,)), ("choice", (2, 9))]
 
 
-@pytest.mark.parametrize(("name", "options"), DRAWS, ids=str)
+@looped("name, options", DRAWS)
 def test_clients_of_all_repetitions(name, options) -> None:
     ids = torch.tensor([14, 0, 6, 3, 10, 5])
     drawn = getattr(ClientKey((), KEYS, N).fold_in("batch", 2), name)(ids, *options)
@@ -24,7 +25,7 @@ def test_clients_of_all_repetitions(name, options) -> None:
     assert getattr(ClientKey((), KEYS, N), name)(ids[:0], *options).shape[0] == 0
 
 
-@pytest.mark.parametrize(("name", "options"), DRAWS, ids=str)
+@looped("name, options", DRAWS)
 def test_inside_vmap(name, options) -> None:
     ids, anchor = torch.tensor([[0, 3], [1, 2], [4, 0]]), torch.arange(3)
 

@@ -1,0 +1,101 @@
+"""FLASC: adapters are dense at clients and server, and sparse both ways between them.
+
+K. Kuo, A. Raje, K. Rajesh, V. Smith, "Federated LoRA with sparse communication", arXiv:2406.05233; authors' program
+`imkevinkuo/flasc`. In a round
+
+    down      theta restricted to its k_d largest entries, the same for the cohort; the others are 0
+    client    trains all entries from there; sends the k_u largest of its change
+    server    theta <- theta + AdamW(mean of the changes, where what was not sent counts as 0)
+
+The way up is `compressor` (`topk`), the way down `downlinks/masked_model.py`; the places of entries, which the paper
+and its program leave out of their counts, are sent and counted both ways. With `density=1` and a dense compressor it is
+FedAvg with the same server optimiser, bit for bit.
+
+At first B is 0, so that masks of the model's entries bring A alone until entries of B outgrow A's. `mask=update` masks
+theta - theta_0 instead, for the same bits, and for none in the first round; theta_0 follows from the run's seed. The
+mask is that of the flat vector, head included. The masked model is tested, as in the program, whose mask then is that
+of the last download and here of the next; the whole model's metrics are `whole/...`.
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.downlinks.masked_model import MaskedModel
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.algorithm.updates.metrics import clients_memory
+from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
+from fedcomp.random.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+
+@dataclass(frozen=True)
+class FLASCState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model. first: [D] theta_0. stats: [C] running statistics.
+        uplink: memory of the compressor. optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    first: Tensor
+    stats: Tensor
+    uplink: Memory
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class FLASC(Algorithm):
+    """FedAvg with a masked model down.
+
+    Attributes:
+        client: trains locally. server: steps along the mean change. uplink: carries the changes.
+        density, mask: of what is sent down, see `MaskedModel`. weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    density: float = 0.25
+    mask: str = "model"
+    weights: str = "uniform"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        _ = self.down  # it checks its own options
+
+    @property
+    def down(self) -> MaskedModel:
+        """The downlink."""
+        return MaskedModel(self.density, self.mask)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLASCState:
+        """The first model and empty memories."""
+        uplink = self.uplink.init(setup.num_clients, theta)
+        return FLASCState(theta, theta, stats, uplink, self.server.init(theta))
+
+    def round(self, state: FLASCState, cohort: Cohort, ctx: Context) -> tuple[FLASCState, Metrics]:
+        """One round; the metrics of the training."""
+        start, stats, first = self.down.send_model(state.theta, state.stats, state.first, cohort, ctx)
+        local, stats = train_locally(self.client, start, stats, cohort, ctx)
+        mean, uplink = ctx.send_up("update", self.uplink, local.value, state.uplink, cohort)
+        step, optimizer = self.server.step(mean, state.optimizer)
+        metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
+        return FLASCState(state.theta + step, first, stats, uplink, optimizer), metrics
+
+    def evaluation_models(self, state: FLASCState, key: Key) -> dict[str, Models]:
+        """The masked model; as `whole` the server's own, where that is another."""
+        models = {"test": self.down.masked(state.theta, state.first)}
+        if self.density < 1:
+            models["whole"] = state.theta
+        return {name: Models(theta[None], state.stats[None]) for name, theta in models.items()}

@@ -1,0 +1,141 @@
+"""Reads a network of Hugging Face's transformers from a folder as `save_pretrained` writes it: never from a hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedcomp.core.first_line import first_line
+from fedcomp.core.free_memory import free_bytes
+from fedcomp.model.hf.library import transformers
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+_CAUSES = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a folder's network is to be.
+
+    Attributes:
+        classes: of whole sequences; None: a causal language model.
+        dtype: of its weights. attention: transformers' name of the implementation.
+    """
+
+    classes: int | None
+    dtype: torch.dtype
+    attention: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A network, and the parts whose weights the folder does not have, by name: they are random."""
+
+    network: nn.Module
+    new: tuple[str, ...] = ()
+
+
+def files_read(folder: Path) -> list[Path]:
+    """The files that `config_of` and `load` read, of those that are there."""
+    names = [CONFIG, "generation_config.json", INDEX]
+    if (folder / INDEX).is_file():
+        names += sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+    else:
+        names.append(WEIGHTS)
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
+def config_of(folder: Path) -> Any:
+    """The folder's config. ValueError: it is none, or needs code or quantised weights."""
+    if not folder.is_dir():
+        raise ValueError(
+            f"model.path={folder}: there is no such folder; give one as save_pretrained writes it (a model's name on a "
+            "hub is never fetched)"
+        )
+    if not (folder / CONFIG).is_file():
+        raise ValueError(f"model.path={folder} has no {CONFIG}: give a folder as save_pretrained writes it")
+    library = transformers()
+    try:
+        config = library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except _CAUSES as error:
+        raise ValueError(
+            f"model.path={folder}: its {CONFIG} is of no network that transformers {library.__version__} has "
+            f"({first_line(error)})"
+        ) from error
+    if getattr(config, "quantization_config", None) is not None:
+        raise ValueError(f"model.path={folder} has quantised weights, which cannot be read: give them unquantised")
+    return config
+
+
+def config_from(options: Mapping[str, Any]) -> Any:
+    """The config of a network that is described in YAML: `model_type` and its sizes. ValueError: there is none such."""
+    library, own = transformers(), dict(options)
+    try:
+        return library.AutoConfig.for_model(own.pop("model_type"), **own)
+    except _CAUSES as error:
+        raise ValueError(
+            f"model.config must have a model_type that transformers knows, such as llama, and options that it takes "
+            f"({first_line(error)})"
+        ) from error
+
+
+def is_causal(config: Any) -> bool:
+    """Whether a position reads only those before it. ValueError for networks with an encoder and a decoder."""
+    library = transformers()
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"model=hf: {config.model_type} has an encoder and a decoder: take a decoder, or an encoder")
+    return getattr(config, "is_decoder", False) or type(config) not in library.MODEL_FOR_MASKED_LM_MAPPING
+
+
+def load(folder: Path, config: Any, wanted: Wanted) -> Loaded:
+    """The folder's network in evaluation mode. ValueError: its weights are missing, damaged or of another network."""
+    if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
+        pickled = any(folder.glob("*.bin"))
+        what = "only pickled weights (*.bin), which are not read" if pickled else f"no {WEIGHTS}"
+        raise ValueError(f"model.path={folder} has {what}: save it again with save_pretrained, as safetensors")
+    needed = sum(file.stat().st_size for file in files_read(folder))
+    free = free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise ValueError(
+            f"model.path={folder} needs {needed / 2**30:,.1f} GiB, but {free / 2**30:.1f} GiB are free: take a smaller "
+            "model"
+        )
+    from safetensors import SafetensorError
+
+    try:
+        network, found = _auto(wanted).from_pretrained(
+            folder,
+            config=config,
+            dtype=wanted.dtype,
+            attn_implementation=wanted.attention,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except (*_CAUSES, SafetensorError) as error:
+        raise ValueError(f"model.path={folder} cannot be read ({first_line(error)})") from error
+    mismatched = (one if isinstance(one, str) else one[0] for one in found["mismatched_keys"])
+    new = dict.fromkeys(name.rpartition(".")[0] for name in (*sorted(found["missing_keys"]), *sorted(mismatched)))
+    return Loaded(network.eval(), tuple(new))
+
+
+def drawn(config: Any, wanted: Wanted) -> Loaded:
+    """A network of random weights, from torch's global generator. ValueError: the config does not fit."""
+    try:
+        made = _auto(wanted).from_config(config, dtype=wanted.dtype, attn_implementation=wanted.attention)
+    except _CAUSES as error:
+        raise ValueError(f"model.config: transformers cannot make such a network ({first_line(error)})") from error
+    return Loaded(made.eval())
+
+
+def _auto(wanted: Wanted) -> Any:
+    library = transformers()
+    return library.AutoModelForCausalLM if wanted.classes is None else library.AutoModelForSequenceClassification

@@ -1,0 +1,191 @@
+"""Language models and classifiers of Hugging Face's transformers: `model=hf model.path=DIR`.
+
+What is trained is a low-rank adapter over the frozen network, with a head where there is one, or the network as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedcomp.core.validate import check_choice, check_count
+from fedcomp.model.flat import draw
+from fedcomp.model.hf.folder import Loaded, Wanted, config_from, config_of, drawn, files_read, is_causal, load
+from fedcomp.model.hf.library import transformers
+from fedcomp.model.hf.network import HfNetwork
+from fedcomp.model.lora.add import ALL_LINEAR, add_lora, linear_size, within
+from fedcomp.model.lora.linear import train_as_head
+from fedcomp.random.keys import Key
+
+INITIALS, ADAPTERS = ("pretrained", "random"), ("lora", "none")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ATTENTIONS = ("sdpa", "eager")
+RANDOM = Key(("model", "hf", "random"))
+"""Draws random networks: one for all seeds, as a pretrained one would be."""
+
+
+def model_files(path: str | None = None, **_: Any) -> list[Path]:
+    """The files that a run with these options reads, for its provenance."""
+    return [] if path is None else files_read(Path(path).expanduser())
+
+
+def network(
+    input_shape: Sequence[int],
+    num_outputs: int,
+    task: str,
+    target_shape: Sequence[int] = (),
+    vocab_size: int | None = None,
+    path: str | None = None,
+    initial: str = "pretrained",
+    config: Mapping[str, Any] | None = None,
+    adapter: str = "lora",
+    rank: int = 8,
+    alpha: float = 16.0,
+    targets: str | Sequence[str] = ALL_LINEAR,
+    dropout: float = 0.0,
+    rslora: bool = False,
+    trains: str = "both",
+    a_init: str = "uniform",
+    train_head: bool | str = "auto",
+    dtype: str = "float32",
+    attention: str = "sdpa",
+    base_dropout: bool = False,
+    pad_token: int | None = None,
+) -> HfNetwork:
+    """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
+
+    Args:
+        path: a folder as `save_pretrained` writes it, with config.json and safetensors.
+        initial: "pretrained", or "random": weights drawn once for all seeds, for tests and timing.
+        config: with `initial=random` in place of a folder: `model_type` and its sizes.
+        adapter: "lora", or "none": the whole network is trained. The options up to `a_init` are `add_lora`'s.
+        train_head: whether the last layer is trained; "auto": that of classifiers.
+        dtype: of the frozen weights. attention: "sdpa" or "eager".
+        base_dropout: whether the network's own dropout is on; adapters have `dropout`.
+        pad_token: number of the padding token; None: that of the network's config.
+    Raises:
+        ValueError: an option that is wrong or does not fit, a folder that cannot be read, or no library.
+    """
+    check_choice("model.initial", initial, INITIALS)
+    check_choice("model.adapter", adapter, ADAPTERS)
+    check_choice("model.dtype", dtype, tuple(DTYPES))
+    check_choice("model.attention", attention, ATTENTIONS)
+    check_count("model.pad_token", pad_token, least=0, meaning="a token's number", or_null=True)
+    if train_head not in (True, False, "auto"):
+        raise ValueError(f"model.train_head={train_head} must be true, false or auto")
+    if adapter == "none" and dtype != "float32":
+        raise ValueError(f"model.dtype={dtype} is of frozen weights, but model.adapter=none trains all: take float32")
+    if vocab_size is None or task not in ("next_token", "classification"):
+        raise ValueError("model=hf reads tokens, which this dataset does not have: take dataset=text or another model")
+    sizes = _Sizes(input_shape[0], vocab_size, num_outputs, task == "classification", bool(target_shape))
+    own = _config(path, initial, config, vocab_size)
+    causal = is_causal(own)
+    pad = sizes.fitted(own, pad_token, causal)
+    wanted = Wanted(num_outputs if sizes.classifies else None, DTYPES[dtype], attention)
+    loaded = _base(path, initial, own, wanted)
+    base = loaded.network
+    last = _last_layers(base, sizes.classifies)
+    _check_new(loaded.new, last, path)
+    heads = last if train_head is True or (train_head == "auto" and sizes.classifies) else ()
+    new_head = bool(heads) and (initial == "random" or bool(loaded.new)) and sizes.classifies
+    if adapter == "lora":
+        train_as_head(base, heads, own.tie_word_embeddings and not sizes.classifies)
+    every = None if sizes.classifies else sizes.every
+    made = HfNetwork(base, causal, pad, num_outputs, every, heads, new_head, base_dropout)
+    if adapter == "lora":
+        made.redraw()  # the head before the adapters, as when first values are drawn again
+        add_lora(base, rank, alpha, targets, dropout, rslora, trains, a_init, heads, last, layer_size)
+    return made
+
+
+def layer_size(part: nn.Module) -> tuple[int, int] | None:
+    """(i, o) of a linear layer, also of GPT-2's, whose weight is stored as [i, o]."""
+    if type(part) is transformers().pytorch_utils.Conv1D:
+        weight = part.get_parameter("weight")
+        return weight.shape[0], weight.shape[1]
+    return linear_size(part)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Of the dataset: positions, tokens, outputs, whether these are classes, whether every position has one."""
+
+    length: int
+    vocab_size: int
+    num_outputs: int
+    classifies: bool
+    every: bool
+
+    def fitted(self, config: Any, pad: int | None, causal: bool) -> int | None:
+        """Writes the sizes into the network's config. Returns its padding token; ValueError: they do not fit."""
+        text = config.get_text_config()
+        if self.vocab_size > text.vocab_size:
+            raise ValueError(
+                f"the dataset has {self.vocab_size} tokens, but the network's embedding {text.vocab_size}: take the "
+                "tokenizer that belongs to the network"
+            )
+        for name in ("max_position_embeddings", "sliding_window"):
+            most = getattr(text, name, None)
+            if most is not None and self.length > most:
+                raise ValueError(
+                    f"samples have {self.length} tokens, but the network's {name} is {most}: cut them shorter"
+                )
+        pad = getattr(text, "pad_token_id", None) if pad is None else pad
+        if self.classifies and pad is None:
+            raise ValueError(
+                "a classifier of sequences needs a padding token, and the network has none: give model.pad_token"
+            )
+        if not self.classifies and not causal:
+            raise ValueError(f"{config.model_type} is no causal language model: take a task with classes, or a decoder")
+        if self.classifies:
+            config.num_labels = self.num_outputs
+            config.problem_type = "single_label_classification"
+        text.pad_token_id = pad
+        text.use_cache = config.use_cache = False
+        return pad
+
+
+def _config(path: str | None, initial: str, config: Mapping[str, Any] | None, vocab_size: int) -> Any:
+    if path is not None:
+        if config is not None:
+            raise ValueError(
+                f"model.config describes a network in place of a folder: leave it or model.path={path} out"
+            )
+        return config_of(Path(path).expanduser())
+    if initial == "pretrained":
+        raise ValueError("model=hf needs model.path=DIR, a folder with config.json and model.safetensors")
+    if config is None:
+        raise ValueError("model.initial=random needs model.path=DIR or model.config, such as {model_type: llama, ...}")
+    return config_from({"vocab_size": vocab_size, **config})
+
+
+def _base(path: str | None, initial: str, config: Any, wanted: Wanted) -> Loaded:
+    """The network; whatever is drawn for it comes from a fixed key, and leaves torch's generator as it was."""
+    found: list[Loaded] = []
+
+    def make() -> nn.Module:
+        folder = None if path is None or initial == "random" else Path(path).expanduser()
+        found.append(drawn(config, wanted) if folder is None else load(folder, config, wanted))
+        return found[0].network
+
+    draw(make, RANDOM)
+    return found[0]
+
+
+def _last_layers(network: Any, classifies: bool) -> tuple[str, ...]:
+    """Names of the parts behind the last hidden states."""
+    if classifies:
+        return tuple(name for name in ("score", "classifier", "pre_classifier") if hasattr(network, name))
+    head = network.get_output_embeddings()
+    return tuple(name for name, part in network.named_modules() if part is head)
+
+
+def _check_new(new: Sequence[str], heads: Sequence[str], path: str | None) -> None:
+    missing = [name for name in new if not within(name, heads)]
+    if missing:
+        raise ValueError(f"model.path={path}: its weights lack {', '.join(missing[:3])}, or have them in another size")

@@ -1,0 +1,54 @@
+"""AdamW on the server, with the clients' mean update as the negative gradient.
+
+I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, as torch.optim.AdamW has it, with its
+defaults: unlike FedAdam (`server=adam`) with bias correction and hardly any `eps`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.core.validate import check_interval
+from fedcomp.server.contract import Slots
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """m <- b1 m + (1 - b1) u; v <- b2 v + (1 - b2) u^2; theta <- theta - lr w theta + lr m^ / (sqrt(v^) + eps).
+
+    m^ = m / (1 - b1^t) and v^ = v / (1 - b2^t) at step t = 1, 2, ...
+
+    Attributes:
+        lr: server learning rate. beta1, beta2: in [0, 1). eps: above 0. weight_decay: w, 0 or more.
+    """
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name, value in (("lr", self.lr), ("eps", self.eps)):
+            check_interval(f"server.{name}", value, "(0, inf)")
+        for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
+            check_interval(f"server.{name}", value, "[0, 1)")
+        check_interval("server.weight_decay", self.weight_decay, "[0, inf)")
+
+    def init(self, theta: Tensor) -> Slots:
+        """m, v [D], t [1], and theta [D] itself, which decays."""
+        steps = theta.new_zeros(1, dtype=torch.float64)
+        return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape), steps, theta
+
+    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+        first, second, steps, theta = slots
+        first = first.lerp(update, 1 - self.beta1)
+        second = (second * self.beta2).addcmul(update, update, value=1 - self.beta2)
+        steps = steps + 1
+        left = [(1 - beta**steps).to(update.dtype) for beta in (self.beta1, self.beta2)]
+        step = self.lr * (first / left[0]) / ((second / left[1]).sqrt() + self.eps)
+        step = step - self.lr * self.weight_decay * theta
+        return step, (first, second, steps, theta + step)

@@ -1,0 +1,49 @@
+"""Exported folders give the same logits in PEFT and in transformers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from fedcomp.model.hf.export import write_folder
+from tests.model.hf.networks import module, tokens
+
+transformers = pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
+peft = pytest.importorskip("peft", reason="pip install peft")
+
+
+@pytest.mark.parametrize(
+    ("name", "classifies", "targets"),
+    [("llama", True, "all-linear"), ("gpt2", False, ["c_attn", "c_proj"]), ("opt", False, ["q_proj", "v_proj"])],
+)
+def test_a_folder_has_the_same_logits(name, classifies, targets, tmp_path) -> None:
+    """Layers that store W transposed, and another order in the model than in the file."""
+    net = module(name, classifies, targets=targets).eval()
+    base = copy.deepcopy(net.network)
+    for one, layer in list(base.named_modules()):
+        if hasattr(layer, "lora_A"):
+            base.set_submodule(one, layer.base)
+    with torch.no_grad():
+        for one in net.parameters():
+            if one.requires_grad:
+                one.add_(0.1 * torch.randn(one.shape, generator=torch.Generator().manual_seed(one.numel())))
+        x = tokens(3)
+        wanted = net(x)
+        before = net.network.get_input_embeddings().weight.clone()
+        for number in (0, 1):
+            write_folder(net, tmp_path / f"adapter{number}")
+        write_folder(net, tmp_path / "network", merge=True)
+        given = {"input_ids": x, "attention_mask": torch.ones_like(x)}
+        own = peft.PeftModel.from_pretrained(base, tmp_path / "adapter0").eval()
+        auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModelForCausalLM
+        whole = auto.from_pretrained(tmp_path / "network").eval()
+        for loaded in (own, whole):
+            logits = loaded(**given).logits
+            torch.testing.assert_close(logits if classifies else logits.mT, wanted, rtol=1e-5, atol=1e-6)
+    assert torch.equal(net.network.get_input_embeddings().weight, before)
+    for file in (tmp_path / "adapter0").iterdir():
+        assert file.read_bytes() == (tmp_path / "adapter1" / file.name).read_bytes()
+    for file in tmp_path.rglob("*.json"):
+        assert str(tmp_path) not in file.read_text()

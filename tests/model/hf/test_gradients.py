@@ -1,0 +1,129 @@
+"""One client after another, by vmap, folded into the batch, and by PEFT: the same gradients, for every architecture."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedcomp.model.batched.folded import Folded
+from fedcomp.model.batched.functional import Functional
+from fedcomp.model.contract import StepDraws
+from tests.model.hf.networks import CLASSES, CONFIGS, KEY, PAD, built, tokens
+
+pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
+peft = pytest.importorskip("peft", reason="pip install peft")
+
+TARGETS = {
+    "llama": ["q_proj", "v_proj", "down_proj"],
+    "gpt2": ["c_attn", "c_fc"],
+    "opt": ["q_proj", "v_proj", "fc1"],
+    "bert": ["query", "value", "output.dense"],
+}
+CLIENTS, BATCH = 3, 4
+
+
+def data(classifies: bool, padded: bool):
+    x = tokens(CLIENTS, BATCH, padded=padded)
+    if classifies:
+        return x, torch.randint(0, CLASSES, (CLIENTS, BATCH), generator=torch.Generator().manual_seed(2))
+    return x, tokens(CLIENTS, BATCH, seed=1).masked_fill(x == PAD, -100)
+
+
+def start(model):
+    theta, stats = model.init(KEY)
+    noise = torch.randn(CLIENTS, model.dim, generator=torch.Generator().manual_seed(3))
+    return theta + 0.05 * noise, stats.repeat(CLIENTS, 1)
+
+
+def of_peft(model, name: str, classifies: bool, theta, x, y, real):
+    """[M, D] gradients by PEFT's own modules, in the order of our rows; of real samples alone."""
+    trained = [one for one, part in model.module.network.named_parameters() if part.requires_grad]
+    shapes = model.shapes
+    base = copy.deepcopy(model.module.network)
+    for part in list(base.named_modules()):
+        if hasattr(part[1], "lora_A"):
+            base.set_submodule(part[0], part[1].base)
+    task = "SEQ_CLS" if classifies else "CAUSAL_LM"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PEFT sets fan_in_fan_out of GPT-2 and says so
+        own = peft.LoraConfig(task_type=task, r=4, lora_alpha=8, target_modules=TARGETS[name])
+        wrapped = peft.get_peft_model(base, own).eval()
+    named = dict(wrapped.named_parameters())
+
+    def of(one: str):
+        for factor in ("lora_A", "lora_B"):
+            if one.endswith(factor):
+                return named[f"base_model.model.{one}.default.weight"]
+        part, _, leaf = one.rpartition(".")
+        return named[f"base_model.model.{part}.modules_to_save.default.{leaf}"]
+
+    leaves = [of(one) for one in trained]
+    rows = []
+    for client in range(CLIENTS):
+        pieces = theta[client].split([shape.numel() for shape in shapes])
+        with torch.no_grad():
+            for leaf, piece, shape in zip(leaves, pieces, shapes, strict=True):
+                leaf.copy_(piece.view(shape))
+        keep = slice(None) if real is None else real[client] > 0
+        x_B, y_B = x[client][keep], y[client][keep]
+        if not len(x_B):
+            rows.append(torch.zeros_like(theta[client]))
+            continue
+        logits = wrapped(input_ids=x_B, attention_mask=(x_B != PAD).long()).logits
+        loss = functional.cross_entropy(logits if classifies else logits.mT, y_B)
+        rows.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(loss, leaves)]))
+    return torch.stack(rows)
+
+
+CASES = [(name, name == "bert", "sdpa") for name in CONFIGS] + [("gpt2", True, "eager"), ("llama", True, "eager")]
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@pytest.mark.parametrize(("name", "classifies", "attention"), CASES)
+def test_all_forms_agree_with_peft(name, classifies, attention, padded) -> None:
+    """Also with empty places, and one client without any sample."""
+    model = built(name, classifies, targets=TARGETS[name], attention=attention)
+    assert type(model) is Folded
+    theta, stats = start(model)
+    x, y = data(classifies, padded)
+    real = torch.tensor([[1.0] * BATCH, [1.0, 1.0, 0.0, 0.0], [0.0] * BATCH])
+    for weight in (None, real):
+        wanted = of_peft(model, name, classifies, theta, x, y, weight)
+        batch = theta, stats, x, y
+        looped = model._looped(True, batch, weight, None)
+        found = {"folded": model.gradient(*batch, weight), "looped": looped}
+        if attention == "eager":
+            model.vmap_refused = False
+            found["vmap"] = Functional._trained(model, True, batch, weight, None)
+            assert not model.vmap_refused
+        for form, one in found.items():
+            error = float((one.grad - wanted).norm() / wanted.norm())
+            assert error <= 1e-6, (form, error)
+            torch.testing.assert_close(one.loss, looped.loss)
+
+
+def test_dropout_draws_alike_in_all_forms() -> None:
+    model = built(dropout=0.3, attention="eager")
+    theta, stats = start(model)
+    x, y = data(False, False)
+    draws = StepDraws(KEY.fold_in("step"), torch.tensor([5, 2, 9]))
+    batch = theta, stats, x, y
+    looped = model._looped(True, batch, None, draws)
+    torch.testing.assert_close(model.gradient(*batch, None, draws).grad, looped.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        Functional._trained(model, True, batch, None, draws).grad, looped.grad, rtol=1e-4, atol=1e-6
+    )
+    assert not torch.allclose(looped.grad, model._looped(True, batch, None, StepDraws(KEY, draws.ids)).grad, rtol=1e-2)
+
+
+def test_losses_without_a_gradient() -> None:
+    model = built("bert", True, targets=["query"])
+    theta, stats = start(model)
+    x, y = data(True, True)
+    loss, _ = model.batch_loss(theta, stats, x, y)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss.float(), model.gradient(theta, stats, x, y).loss)

@@ -1,0 +1,76 @@
+"""Whole runs of `model=hf`: what is saved, resumed and exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.api import Run, run
+from fedcomp.api.export import export
+from fedcomp.records.checkpoint import read_last
+from fedcomp.records.run_folder import CHECKPOINT
+
+pytest.importorskip("transformers", reason="the extra hf")
+
+NETWORK = "{model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4}"
+GIVEN = ("model=hf", "model.initial=random", f"model.config={NETWORK}", "model.rank=4", "dataset=text")
+TEXTS = (
+    "dataset.prompt=ask",
+    "dataset.answer=say",
+    "dataset.length=24",
+    "num_clients=3",
+    "pictures=false",
+    "device=cpu",
+)
+STEPS = ("client.steps=2", "client.epochs=null", "client.batch_size=4", "eval_every=1")
+
+
+def _run(folder: Path, *more: str) -> Run:
+    texts = folder / "texts.jsonl"
+    texts.write_text("\n".join(json.dumps({"ask": f"what is {i}", "say": f"it is {i % 7}"}) for i in range(40)))
+    return run([*GIVEN, *TEXTS, f"dataset.path={texts}", f"output_root={folder}", *more])
+
+
+def test_a_run_has_its_adapter_alone_and_exports_it(tmp_path: Path) -> None:
+    """A of r (q, k, v, o, gate, up: 6 x 32; down: 64) and B of as many outputs, in two layers."""
+    done = _run(tmp_path, "rounds=2", *STEPS)
+    dim = 2 * 4 * ((6 * 32 + 64) + (5 * 32 + 2 * 64))
+    assert done.lines[-1]["bits/uplink"] == 2 * 3 * 32 * dim
+    content = read_last(done.folder / CHECKPOINT)
+    assert content is not None
+    assert sum(tensor.numel() for tensor in content.tensors.values()) < 1.1 * dim
+    export(done.folder, tmp_path / "adapter")
+    export(done.folder, tmp_path / "merged", merge=True)
+    assert sorted(file.name for file in (tmp_path / "adapter").iterdir()) == [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
+    assert (tmp_path / "merged" / "config.json").is_file()
+
+
+def test_more_rounds_are_those_of_a_run_from_the_start(tmp_path: Path) -> None:
+    short, whole = tmp_path / "short", tmp_path / "whole"
+    for folder in (short, whole):
+        folder.mkdir()
+    _run(short, "rounds=1", *STEPS)
+    resumed, whole_run = _run(short, "rounds=3", *STEPS), _run(whole, "rounds=3", *STEPS)
+    one, other = (read_last(each.folder / CHECKPOINT) for each in (resumed, whole_run))
+    assert one is not None
+    assert other is not None
+    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in other.tensors)
+
+
+def test_a_moved_base_is_exported_whole(tmp_path: Path) -> None:
+    done = _run(tmp_path, "rounds=1", "algorithm=flora", *STEPS)
+    with pytest.raises(ValueError, match="moved its frozen base, .*: take --merge"):
+        export(done.folder, tmp_path / "adapter")
+    export(done.folder, tmp_path / "merged", merge=True)
+
+
+@pytest.mark.parametrize("algorithm", ["decomfl", "fedkseed"])
+def test_a_whole_network_by_scalars(algorithm: str, tmp_path: Path) -> None:
+    done = _run(tmp_path, "rounds=1", "model.adapter=none", f"algorithm={algorithm}")
+    assert done.lines[-1]["bits/uplink"] < 3 * 32 * 100
