@@ -53,7 +53,18 @@ def _runs(words: list[str]) -> bool:
 
 def _needs_data(words: list[str]) -> bool:
     """Whether it reads real data, or takes long even if shortened."""
-    long = ("mnist", "cifar", "insurance", "shakespeare", "bisenetv2", "bicompfl", "rand_k/", "network/", "fedmrn/")
+    long = (
+        "mnist",
+        "cifar",
+        "insurance",
+        "shakespeare",
+        "bisenetv2",
+        "bicompfl",
+        "rand_k/",
+        "network/",
+        "fedmrn/",
+        "fine_tuning/",
+    )
     return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
 
 
@@ -101,6 +112,8 @@ def _one_run(words: list[str]) -> list[str]:
     name = config.dataset._target_.split(".")[-2]
     if name in FILES and not (DATA / FILES[name]).exists():
         pytest.skip(f"{name} is not in {DATA}")
+    if name == "shakespeare" and "path" in config.model:
+        _skip_without_the_small_llama()
     rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg", "shakespeare") else 30)
     added += [f"rounds={rounds}", f"eval_every={rounds}", "quiet=true", "pictures=false"]
     added += ["repeats=2"] if config.repeats > 2 else []
@@ -108,6 +121,13 @@ def _one_run(words: list[str]) -> list[str]:
     if "sweeper=optuna" in words:
         return [*added, "sweeper.n_trials=1"]
     return [*added, "hydra.mode=RUN"]
+
+
+def _skip_without_the_small_llama() -> None:
+    """What the experiments `fine_tuning/...` start from, and what reads it."""
+    pytest.importorskip("transformers", reason="the extra hf")
+    if not list(DATA.glob("shakespeare_llama_*")):
+        pytest.skip(f"the Llama of scripts/pretrain_small.py is not in {DATA}")
 
 
 def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
