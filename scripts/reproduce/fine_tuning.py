@@ -4,35 +4,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
+
+import yaml
 
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records
+from scripts.reproduce.same_bits_search import COMMITTED, next_rate
 
 METHODS = (
-    "fedit", "ffa_lora", "topk", "eden_1", "eden_2", "rolora", "fedsa_lora", "powersgd", "hetlora", "flexlora", "flora", "flasc",
-    "decomfl", "fedkseed",
+    "fedit", "topk", "eden_1", "eden_2", "powersgd", "ffa_lora", "rolora", "hetlora", "flexlora", "flora", "flasc",
+    "flasc_update", "fedsa_lora", "decomfl", "fedkseed",
 )  # fmt: skip
-PERPLEXITY, ACCURACY, BIAS = "test/perplexity", "test/accuracy", "adapter/bias"
+PERPLEXITY, ACCURACY, LOSS, BIAS = "test/perplexity", "test/accuracy", "test/loss", "adapter/bias"
+RATE = "vars.lr"
+TRIAL, SEEDS = "10", ("0", "1", "2")
+METHODS_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "fine_tuning" / "method"
+METHOD = "experiment/fine_tuning/method@_global_"
 
 
-def _experiment(name: str, metrics: Sequence[str], curves: dict[str, str], small: str) -> Experiment:
-    """A seed of every method, then the next seed: the first rounds of the experiment's."""
-    group = "experiment/fine_tuning/method@_global_"
-    command = f"-m experiment=fine_tuning/{name} rounds=10 seed=0,1,2 {group}={','.join(METHODS)}"
-    return Experiment(name, [command], small, [*metrics, "bits/uplink", "bits/total"], curves=curves)
+@dataclass(frozen=True)
+class Tuned(Experiment):
+    """Rates of each method on one seed, then its three runs with the best of them.
+
+    Attributes:
+        rates: the first that are tried. trial_rounds, rounds: of a trial, and of a run.
+        records: those to go on from.
+    """
+
+    rates: Sequence[float] = field(kw_only=True)
+    trial_rounds: int = field(kw_only=True)
+    rounds: int = field(kw_only=True)
+    records: Callable[[Tuned], Records] = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
+
+    def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
+        """All trials, then the first seed of every method, then the next seed."""
+        if scale != "paper":
+            yield from super().overrides(scale)
+            return
+        for method in METHODS:
+            yield from self._trials(method)
+        for seed in SEEDS:
+            for method in METHODS:
+                if rate := self.chosen(method, self.records(self)):
+                    yield self._command(method, [rate], seed, self.rounds)
+
+    def chosen(self, method: str, runs: Records) -> float | None:
+        """The rate with the least loss in its trial; None: it is at the edge of those tried."""
+        scores = self.scores(method, runs)
+        best = max(scores, key=lambda rate: scores[rate], default=None)
+        return best if best is not None and min(scores) < best < max(scores) else None
+
+    def scores(self, method: str, runs: Records) -> dict[float, float]:
+        """{rate: minus the loss at the end of its trial}."""
+        own = [run for run in runs.where(label=label(method), seed=TRIAL) if run.about["state"] != "unfinished"]
+        return {float(run.about[RATE]): -_or_infinite(run.last(LOSS)) for run in own}
+
+    def _trials(self, method: str) -> Iterator[list[str]]:
+        rates: Sequence[float] = self.rates
+        tried: set[float] = set()
+        while not tried.issuperset(rates):
+            tried.update(rates)
+            yield self._command(method, rates, TRIAL, self.trial_rounds)
+            further = next_rate(self.scores(method, self.records(self)))
+            rates = [] if further is None else [further]
+
+    def _command(self, method: str, rates: Sequence[float], seed: str, rounds: int) -> list[str]:
+        tried = ",".join(f"{rate:g}" for rate in rates)
+        return [*self.commands[0].split(), f"{METHOD}={method}", f"{RATE}={tried}", f"seed={seed}", f"rounds={rounds}"]
 
 
-ROLES = _experiment(
-    "shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], {PERPLEXITY: "fine_tuning_roles.png"}, "rounds=2 eval_every=1"
-)
-SPEAKS = _experiment(
-    "who_speaks", [ACCURACY, "test/loss", BIAS], {ACCURACY: "fine_tuning_who.png"}, "rounds=2 eval_every=1"
-)
+def _tuned(name: str, metrics: Sequence[str], curves: dict[str, str], rates: Sequence[float], rounds: int) -> Tuned:
+    return Tuned(
+        name,
+        [f"-m experiment=fine_tuning/{name}"],
+        f"rounds=2 eval_every=1 {METHOD}={','.join(METHODS)}",
+        [*metrics, LOSS, "bits/uplink", "bits/total"],
+        [RATE],
+        curves=curves,
+        keep_failed=True,
+        rates=rates,
+        trial_rounds=10,
+        rounds=rounds,
+    )
+
+
+ROLES = _tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], {}, (0.003, 0.01, 0.03), 20)
+SPEAKS = _tuned("who_speaks", [ACCURACY, BIAS], {}, (0.0003, 0.001, 0.003), 20)
 EXPERIMENTS = (ROLES, SPEAKS)
+
+
+def label(method: str) -> str:
+    """A method's name in tables."""
+    return str(yaml.safe_load((METHODS_FOLDER / f"{method}.yaml").read_text(encoding="utf-8"))["label"])
 
 
 def page(folder: Folder) -> str:
@@ -109,6 +178,10 @@ def _table(runs: Records, metric: str, title: str, factor: float) -> str:
 def _begun(runs: Records) -> Records:
     """Those that have evaluated a round."""
     return replace(runs, runs=[run for run in runs if run.lines and run.lines[-1]["round"] > 0])
+
+
+def _or_infinite(loss: float | None) -> float:
+    return math.inf if loss is None or math.isnan(loss) else loss
 
 
 def _shown(value: float) -> str:
