@@ -4,108 +4,48 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
-import yaml
-
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.curves import draw_curves
+from scripts.reproduce.fine_tuning_search import (
+    ACCURACY,
+    BIAS,
+    METHODS,
+    PERPLEXITY,
+    RATE,
+    SEEDS,
+    label,
+    tuned,
+)
 from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
-from scripts.reproduce.records import Folder, Records
-from scripts.reproduce.same_bits_search import COMMITTED, next_rate
+from scripts.reproduce.records import Folder, Records, Run
 
-METHODS = (
-    "fedit", "topk", "eden_1", "eden_2", "powersgd", "ffa_lora", "rolora", "hetlora", "flexlora", "flora", "flasc",
-    "flasc_update", "fedsa_lora", "decomfl", "fedkseed",
-)  # fmt: skip
-PERPLEXITY, ACCURACY, LOSS, BIAS = "test/perplexity", "test/accuracy", "test/loss", "adapter/bias"
-RATE = "vars.lr"
-TRIAL, SEEDS = "10", ("0", "1", "2")
-METHODS_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "fine_tuning" / "method"
-METHOD = "experiment/fine_tuning/method@_global_"
-
-
-@dataclass(frozen=True)
-class Tuned(Experiment):
-    """Rates of each method on one seed, then its three runs with the best of them.
-
-    Attributes:
-        rates: the first that are tried. trial_rounds, rounds: of a trial, and of a run.
-        records: those to go on from.
-    """
-
-    rates: Sequence[float] = field(kw_only=True)
-    trial_rounds: int = field(kw_only=True)
-    rounds: int = field(kw_only=True)
-    records: Callable[[Tuned], Records] = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
-
-    def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
-        """All trials, then the first seed of every method, then the next seed."""
-        if scale != "paper":
-            yield from super().overrides(scale)
-            return
-        for method in METHODS:
-            yield from self._trials(method)
-        for seed in SEEDS:
-            for method in METHODS:
-                if rate := self.chosen(method, self.records(self)):
-                    yield self._command(method, [rate], seed, self.rounds)
-
-    def chosen(self, method: str, runs: Records) -> float | None:
-        """The rate with the least loss in its trial; None: it is at the edge of those tried."""
-        scores = self.scores(method, runs)
-        best = max(scores, key=lambda rate: scores[rate], default=None)
-        return best if best is not None and min(scores) < best < max(scores) else None
-
-    def scores(self, method: str, runs: Records) -> dict[float, float]:
-        """{rate: minus the loss at the end of its trial}."""
-        own = [run for run in runs.where(label=label(method), seed=TRIAL) if run.about["state"] != "unfinished"]
-        return {float(run.about[RATE]): -_or_infinite(run.last(LOSS)) for run in own}
-
-    def _trials(self, method: str) -> Iterator[list[str]]:
-        rates: Sequence[float] = self.rates
-        tried: set[float] = set()
-        while not tried.issuperset(rates):
-            tried.update(rates)
-            yield self._command(method, rates, TRIAL, self.trial_rounds)
-            further = next_rate(self.scores(method, self.records(self)))
-            rates = [] if further is None else [further]
-
-    def _command(self, method: str, rates: Sequence[float], seed: str, rounds: int) -> list[str]:
-        tried = ",".join(f"{rate:g}" for rate in rates)
-        return [*self.commands[0].split(), f"{METHOD}={method}", f"{RATE}={tried}", f"seed={seed}", f"rounds={rounds}"]
-
-
-def _tuned(name: str, metrics: Sequence[str], curves: dict[str, str], rates: Sequence[float], rounds: int) -> Tuned:
-    return Tuned(
-        name,
-        [f"-m experiment=fine_tuning/{name}"],
-        f"rounds=2 eval_every=1 {METHOD}={','.join(METHODS)}",
-        [*metrics, LOSS, "bits/uplink", "bits/total"],
-        [RATE],
-        curves=curves,
-        keep_failed=True,
-        rates=rates,
-        trial_rounds=10,
-        rounds=rounds,
-    )
-
-
-ROLES = _tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], {}, (0.003, 0.01, 0.03), 20)
-SPEAKS = _tuned("who_speaks", [ACCURACY, BIAS], {}, (0.0003, 0.001, 0.003), 20)
+ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 20)
+SPEAKS = tuned("who_speaks", [ACCURACY, BIAS], (0.0003, 0.001, 0.003), 20)
 EXPERIMENTS = (ROLES, SPEAKS)
-
-
-def label(method: str) -> str:
-    """A method's name in tables."""
-    return str(yaml.safe_load((METHODS_FOLDER / f"{method}.yaml").read_text(encoding="utf-8"))["label"])
+DENSE = "fedit"
+SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Of FedIT's bits in both directions: where methods are compared."""
+SAID = {
+    "topk": ("10 × (a tenth of the values)", "the share of values"),
+    "eden_1": ("32 × (a bit for a float)", "the bits of a value"),
+    "eden_2": ("16 × (two bits for a float)", "the bits of a value"),
+    "ffa_lora": ("2 × (one factor of two)", "the paper"),
+    "rolora": ("2 × (one factor of two a round)", "the paper"),
+    "fedsa_lora": ("2 × (one factor of two)", "the paper"),
+    "flasc": ("10 × (a tenth of the values up)", "the paper, up to"),
+    "flasc_update": ("10 × (a tenth of the values up)", "the paper, up to"),
+    "fedkseed": ("under 18 kilobytes a round", "the paper's title"),
+}
+"""What is said of a method's messages, and by whom or what."""
 
 
 def page(folder: Folder) -> str:
     """docs/results/fine_tuning.md."""
+    roles, speaks = _runs(folder[ROLES]), _runs(folder[SPEAKS])
     return f"""\
 # Fine-tuning a small language model
 
@@ -117,21 +57,43 @@ The network is a byte-level Llama of 689,664 parameters that has learnt the firs
 link, and the same for all seeds. What it shows is the order of bits and quality on a small task; a network of this size is no
 language model in the papers' sense, and rates and ranks need not carry over to larger ones.
 
+How methods are compared:
+
+- A rate is searched for each method on another seed, for {ROLES.trial_rounds} rounds: of clients' Adam, of FLASC's server (its clients have 0.01), of
+  the steps of DeComFL and FedKSeed. Rates are a factor of about 3 apart, and are added until the best has one on either side.
+- A run has {ROLES.rounds} rounds of the experiment's more; with more rounds it goes on. Each method has the same local steps.
+- ± is the sample standard deviation over seeds; of a difference to FedIT, which is taken seed by seed, it is the standard error.
+
 ## Roles
 
 {made_with(ROLES, folder[ROLES])}
 
 The next byte, for eight roles of the second half: a role is a client. Adapters of rank 4 on all linear layers, 34,816 numbers;
-5 steps of Adam of batch 4 a round with rate 0.01, moments fresh each round. No rate is searched for a method by itself, and with one seed differences of 0.01 may be noise.
-FedSA-LoRA's clients keep B, and each is judged by its own text; the others have one model. FLASC's model is the masked one.
-DeComFL and FedKSeed train B alone. Runs are of 10 rounds of the experiment's 50; with more rounds they go on.
+5 steps of Adam of batch 4 a round, moments fresh each round.
+FedSA-LoRA's clients keep B, and each is judged by its own text; the others have one model. FLASC's model is the masked one: by
+size (the paper's mask) it has no entry of B before these outgrow A's, so that it is the base itself; by what has moved it learns.
+DeComFL and FedKSeed train B alone.
 
 The bias of FedAvg of both factors (`adapter/bias`, in the last round) is what the mean of B times that of A misses of the mean
 of B A, as a share of the exact step.
 
-{_table(folder[ROLES], PERPLEXITY, "perplexity", 1)}
+{_table(roles, PERPLEXITY, "perplexity", 1)}
 
-{picture("Perplexity against bits", "fine_tuning_roles.png", folder[ROLES])}
+{picture("Perplexity against bits", PICTURES[ROLES.name], roles)}
+
+### For the same bits
+
+Perplexity at the last evaluation by which no more bits had been sent in both directions: shares of the bits that FedIT sends in all its
+rounds. Empty: a method's first evaluation after round 0 is later.
+
+{_at_equal_bits(roles, PERPLEXITY, 1)}
+
+### What becomes of the savings
+
+What is said of one message, and what remains when places, seeds, scales and the downlink count: how many times fewer bits a round
+than FedIT's, and how much worse the perplexity is in the last round.
+
+{_savings(roles, PERPLEXITY)}
 
 ## Who speaks
 
@@ -141,47 +103,120 @@ Which of four roles says 128 bytes: adapters of rank 8 and a head on the last po
 the largest class has 34.0 % of the test windows. Trained centrally, adapter and head reach more than ten points above it
 ([how](../fine_tuning.md#who-speaks)).
 
-{_table(folder[SPEAKS], ACCURACY, "accuracy, %", 100)}
+{_table(speaks, ACCURACY, "accuracy, %", 100)}
 
-{picture("Accuracy against bits", "fine_tuning_who.png", folder[SPEAKS])}
+{picture("Accuracy against bits", PICTURES[SPEAKS.name], speaks)}
+
+## The papers' own models
+
+Not run here: no weights are on this machine. The commands with the papers' settings, for a folder with the weights:
+
+| experiment | command |
+| --- | --- |
+| DeComFL, OPT-125M on SST-2 | `fedcomp experiment=fine_tuning/opt125m_sst2 model.path=opt-125m dataset.path=sst2.jsonl dataset.tokenizer=opt-125m` |
+| FedIT as in Flower's flowertune-llm, OpenLLaMA-3B on Alpaca | `fedcomp experiment=fine_tuning/flowertune model.path=DIR dataset.tokenizer=DIR dataset.path=alpaca.jsonl` |
 """
+
+
+PICTURES = {ROLES.name: "fine_tuning_roles.png", SPEAKS.name: "fine_tuning_who.png"}
+
+
+def draw(folder: Folder, place: Path) -> None:
+    """Quality against bits and rounds, of the runs after the search."""
+    for experiment, metric in ((ROLES, PERPLEXITY), (SPEAKS, ACCURACY)):
+        draw_curves(_runs(folder[experiment]), metric, place / PICTURES[experiment.name])
+
+
+def _runs(records: Records) -> Records:
+    """The runs after the search that have evaluated a round."""
+    found = [one for one in records if one.about["seed"] in SEEDS and one.lines and one.lines[-1]["round"] > 0]
+    return replace(records, runs=found)
+
+
+def _rows(runs: Records) -> list[tuple[str, Records]]:
+    """Each method with its runs, the fewest bits a round first."""
+    rows = [(name, runs.where(label=name)) for name in runs.values("label")]
+    return sorted(rows, key=lambda row: _a_round(row[1], "bits/total"))
+
+
+def _a_round(own: Records, bits: str) -> float:
+    return fmean(run.lines[-1][bits] / run.lines[-1]["round"] for run in own)
 
 
 def _table(runs: Records, metric: str, title: str, factor: float) -> str:
     """A row for each method, the fewest bits first: quality at the first and the last evaluation, the bits of a round."""
 
-    def mean(own: Records, bits: str) -> float:
-        return fmean(run.lines[-1][bits] / run.lines[-1]["round"] for run in own)
-
     def of_a_round(bits: str) -> Cell:
-        return lambda own: _shown(1e-6 * mean(own, bits))
+        return lambda own: _shown(1e-6 * _a_round(own, bits))
 
-    def fewer(own: Records) -> str:
-        dense = _begun(runs.where(label="FedIT"))
-        return _shown(mean(dense, "bits/total") / mean(own, "bits/total")) if dense else ""
-
-    rows = [(label, own) for label in runs.values("label") if (own := _begun(runs.where(label=label)))]
-    rows.sort(key=lambda row: mean(row[1], "bits/total"))
     columns: list[tuple[str, Cell]] = [
-        ("runs", lambda own: str(len(own))),
+        ("rate", lambda own: ", ".join(own.values(RATE))),
+        ("seeds", lambda own: str(len(own))),
         ("rounds", rounds),
         (f"{title}, before", lambda own: spread(own.collect(lambda run: run.at(0, metric)), _shown, factor)),
         ("after", lambda own: spread(own.collect(lambda run: run.last(metric)), _shown, factor)),
         ("Mbit up a round", of_a_round("bits/uplink")),
         ("both ways", of_a_round("bits/total")),
-        ("FedIT's bits over its own", fewer),
         ("bias", lambda own: spread(own.collect(lambda run: run.last(BIAS)), _shown)),
     ]
-    return table("method", rows, columns)
+    return table("method", _rows(runs), columns)
 
 
-def _begun(runs: Records) -> Records:
-    """Those that have evaluated a round."""
-    return replace(runs, runs=[run for run in runs if run.lines and run.lines[-1]["round"] > 0])
+def _at_equal_bits(runs: Records, metric: str, factor: float) -> str:
+    dense = runs.where(label=label(DENSE))
+    if not dense:
+        return ""
+    whole = fmean(run.lines[-1]["bits/total"] for run in dense)
+
+    def by(limit: float) -> Cell:
+        return lambda own: spread(own.collect(lambda run: _by(run, limit, metric)), _shown, factor)
+
+    columns = [(f"{1e-6 * share * whole:.3g} Mbit ({share:.0%})", by(share * whole)) for share in SHARES]
+    return table("method", _rows(runs), columns)
 
 
-def _or_infinite(loss: float | None) -> float:
-    return math.inf if loss is None or math.isnan(loss) else loss
+def _by(run: Run, limit: float, metric: str) -> float | None:
+    """The metric at the last evaluation by which no more bits were sent; None: before that of the first rounds."""
+    return next((one.get(metric) for one in reversed(run.lines) if 0 < one["bits/total"] <= limit), None)
+
+
+def _savings(runs: Records, metric: str) -> str:
+    dense = runs.where(label=label(DENSE))
+    rows = [(one, runs.where(label=label(one))) for one in METHODS if one in SAID]
+    rows = [(one, own) for one, own in rows if own]
+    if not dense or not rows:
+        return ""
+
+    def fewer(bits: str) -> Callable[[Records], str]:
+        return lambda own: f"{_shown(_a_round(dense, bits) / _a_round(own, bits))} ×"
+
+    lines = [
+        "| method | said | by | up | both ways | perplexity above FedIT's |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+    ]
+    for method, own in rows:
+        said, who = SAID[method]
+        apart = "judged by each client's own text" if method == "fedsa_lora" else _above(own, dense, metric)
+        lines.append(
+            f"| {label(method)} | {said} | {who} | {fewer('bits/uplink')(own)} | {fewer('bits/total')(own)} | {apart} |"
+        )
+    return "\n".join(lines)
+
+
+def _above(own: Records, dense: Records, metric: str) -> str:
+    """The mean over seeds that both have of the difference in the last round, ± its standard error."""
+    pairs = [
+        (run.last(metric), other.last(metric))
+        for run in own
+        for other in dense
+        if run.about["seed"] == other.about["seed"]
+    ]
+    apart = [one - other for one, other in pairs if one is not None and other is not None]
+    if not apart:
+        return ""
+    return _shown(fmean(apart)) + (
+        f" ± {_shown(stdev(apart) / len(apart) ** 0.5)}" if len(apart) > 1 else " (one seed)"
+    )
 
 
 def _shown(value: float) -> str:
