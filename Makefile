@@ -9,7 +9,7 @@ NEWEST_PYTHON ?= python3.14
 NEWEST := .venv-newest
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run real test thorough slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
+.PHONY: help setup run real test thorough hf slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -31,13 +31,17 @@ real: $(READY)  ## a run between processes of this machine, beside the same run 
 	$(RUN) scripts/real.py
 
 # Compiled files are kept, whatever the caller's environment says: every process of the tests would compile them anew.
-test thorough slow processors newest: export PYTHONDONTWRITEBYTECODE :=
+test thorough hf slow processors newest: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
 
 thorough: $(READY)  ## tests that take minutes together: methods on a stand-in for a GPU, servers that do not answer, processes
 	$(RUN) -m pytest -m thorough
+
+hf: $(READY)  ## install the extra [hf] and PEFT in .venv, and run the tests of fine-tuning with them
+	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[hf]' peft
+	$(RUN) -m pytest tests/model/hf tests/model/lora tests/algorithm/lora tests/dataset/texts tests/scripts/test_pretrain_small.py
 
 slow: $(READY)  ## tests that take minutes or real data (see DATA in docs/testing.md)
 	$(RUN) -m pytest -m slow -n 0 -o faulthandler_timeout=0

@@ -9,7 +9,7 @@ from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import server
 from fedcomp.core.folders import name_of
-from fedcomp.model.contract import NETWORK, AnyModel, kind_of
+from fedcomp.model.contract import NETWORK, AnyModel, frozen_of, kind_of
 from fedcomp.network.deadline import VARYING_LENGTH
 from fedcomp.network.links.contract import Network
 from fedcomp.participation.cohorts import cohort_size, some_idle
@@ -31,6 +31,11 @@ def check_model(algorithm: Algorithm, model: AnyModel, precision: str) -> None:
         raise ValueError(
             f"algorithm={name_of(algorithm)} takes differences of nearly equal losses, which precision={precision} "
             "would round away: take precision=fp32"
+        )
+    if algorithm.exact_losses and any(one.dtype is torch.bfloat16 for one in frozen_of(model).values()):
+        raise ValueError(
+            f"algorithm={name_of(algorithm)} takes differences of nearly equal losses, which frozen weights in "
+            "bfloat16 would round away: take them in float32, by model.dtype=float32"
         )
 
 

@@ -16,6 +16,8 @@ from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.hf.library import transformers
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+SMALL = "shakespeare_llama_"
+"""How the folder's name begins that scripts/pretrain_small.py writes, before the hash of what it is made from."""
 _CAUSES = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
 
 
@@ -54,10 +56,12 @@ def files_read(folder: Path) -> list[Path]:
 def config_of(folder: Path) -> Any:
     """The folder's config. ValueError: it is none, or needs code or quantised weights."""
     if not folder.is_dir():
-        raise ValueError(
-            f"model.path={folder}: there is no such folder; give one as save_pretrained writes it (a model's name on a "
-            "hub is never fetched)"
+        remedy = (
+            "python scripts/pretrain_small.py makes it, in minutes"
+            if folder.name.startswith(SMALL)
+            else "give one as save_pretrained writes it (a model's name on a hub is never fetched)"
         )
+        raise ValueError(f"model.path={folder}: there is no such folder; {remedy}")
     if not (folder / CONFIG).is_file():
         raise ValueError(f"model.path={folder} has no {CONFIG}: give a folder as save_pretrained writes it")
     library = transformers()

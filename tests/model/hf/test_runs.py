@@ -13,7 +13,7 @@ from fedcomp.api.export import export
 from fedcomp.records.checkpoint import read_last
 from fedcomp.records.run_folder import CHECKPOINT
 
-pytest.importorskip("transformers", reason="the extra hf")
+transformers = pytest.importorskip("transformers", reason="the extra hf")
 
 NETWORK = "{model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4}"
 GIVEN = ("model=hf", "model.initial=random", f"model.config={NETWORK}", "model.rank=4", "dataset=text")
@@ -74,3 +74,25 @@ def test_a_moved_base_is_exported_whole(tmp_path: Path) -> None:
 def test_a_whole_network_by_scalars(algorithm: str, tmp_path: Path) -> None:
     done = _run(tmp_path, "rounds=1", "model.adapter=none", f"algorithm={algorithm}")
     assert done.lines[-1]["bits/uplink"] < 3 * 32 * 100
+
+
+def test_a_merged_base_that_moved_is_the_run_s_model(tmp_path: Path) -> None:
+    """FLoRA's server adds B A to the base: the folder that transformers loads has the logits of the run's network."""
+    done = _run(tmp_path, "rounds=2", "algorithm=flora", *STEPS)
+    export(done.folder, tmp_path / "merged", merge=True)
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged", local_files_only=True).eval()
+    tokens = torch.arange(2 * 9).reshape(2, 9)
+    model = done.model()
+    with torch.no_grad():
+        torch.testing.assert_close(merged(tokens).logits.mT, model(tokens), atol=1e-6, rtol=0)
+
+
+def test_differences_of_losses_need_weights_in_float32(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="take them in float32, by model.dtype=float32"):
+        _run(tmp_path, "rounds=1", "algorithm=decomfl", "model.dtype=bfloat16", "eval_every=1")
+
+
+def test_the_folder_of_the_small_llama_names_the_script_that_makes_it(tmp_path: Path) -> None:
+    missing = tmp_path / "shakespeare_llama_0000"
+    with pytest.raises(ValueError, match="no such folder; python scripts/pretrain_small.py makes it"):
+        _run(tmp_path, "rounds=1", "model.initial=pretrained", "model.config=null", f"model.path={missing}", *STEPS)
