@@ -129,7 +129,7 @@ class Search(Experiment):
         runs = self.records(self).where(label=row.label)
         start = f"-m {self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
         short = f"seed={','.join(TRIALS)} rounds=40 max_bits={self.task.max_bits / 4:g} eval_every=40"
-        tried = trials(row, runs)
+        tried = scores(row, runs)
         if not tried:
             rates = ",".join(f"{rate:g}" for rate in row.first_rates)
             steps = ",".join(row.value(number) for number in LOCAL_STEPS)
@@ -156,15 +156,22 @@ def trials(row: Row, runs: Records) -> dict[tuple[int, float], float | None]:
     }
 
 
-def next_rate(scores: Mapping[float, float | None]) -> float | None:
+def scores(row: Row, runs: Records) -> dict[tuple[int, float], float | None]:
+    """As `trials`, with None also where a run after the search diverged: the search goes on without that setting."""
+    found = trials(row, runs)
+    diverged = {_setting(row, run) for run in runs.where(state="failed") if run.about["seed"] in SEEDS}
+    return {setting: None if setting in diverged else score for setting, score in found.items()}
+
+
+def next_rate(tried: Mapping[float, float | None]) -> float | None:
     """The rate beyond the edge of those tried where the best is; None: the best has one on both sides, or `MOST`."""
-    if not scores or len(scores) >= MOST:
+    if not tried or len(tried) >= MOST:
         return None
-    best = max(sorted(scores), key=lambda rate: _or_least(scores[rate]))
-    at = [min(range(len(LADDER)), key=lambda i: abs(LADDER[i] - rate)) for rate in (min(scores), max(scores))]
-    if best == min(scores) and at[0] > 0:
+    best = max(sorted(tried), key=lambda rate: _or_least(tried[rate]))
+    at = [min(range(len(LADDER)), key=lambda i: abs(LADDER[i] - rate)) for rate in (min(tried), max(tried))]
+    if best == min(tried) and at[0] > 0:
         return LADDER[at[0] - 1]
-    return LADDER[at[1] + 1] if best == max(scores) and at[1] + 1 < len(LADDER) else None
+    return LADDER[at[1] + 1] if best == max(tried) and at[1] + 1 < len(LADDER) else None
 
 
 def chosen(row: Row, runs: Records, task: Task) -> tuple[int, float] | None:
@@ -172,13 +179,11 @@ def chosen(row: Row, runs: Records, task: Task) -> tuple[int, float] | None:
 
     Not one with which a run diverged, one at the edge of those tried, or one whose trials are near chance: then None.
     """
-    scores = trials(row, runs)
-    for setting in {_setting(row, run) for run in runs.where(state="failed") if run.about["seed"] in SEEDS}:
-        scores[setting] = None
-    best = max(scores, key=lambda setting: _or_least(scores[setting]), default=None)
-    if best is None or task.near_chance(_or_least(scores[best])):
+    found = scores(row, runs)
+    best = max(found, key=lambda setting: _or_least(found[setting]), default=None)
+    if best is None or task.near_chance(_or_least(found[best])):
         return None
-    rates = [rate for steps, rate in scores if steps == best[0]]
+    rates = [rate for steps, rate in found if steps == best[0]]
     return best if min(rates) < best[1] < max(rates) else None
 
 

@@ -142,6 +142,9 @@ def test_commands_follow_from_the_records() -> None:
     records[0] = Records([*records[0].runs, *done])
     assert search.next_command(FEDAVG) == ""
     assert list(final(FEDAVG, records[0], 5, 0.1)) == done
+    alone = {(5, rate): score for rate, score in ((0.03, 0.7), (0.1, 0.8), (0.3, 0.6))}
+    records[0] = Records([*_trials(alone), _run(0.1, 5, 0, 0.1, "failed")])  # so that the best is now at the edge
+    assert {"client.lr=0.01", "client.steps=5", "seed=10,11"} <= set(search.next_command(FEDAVG).split())
     records[0] = Records()
     assert len(list(search.overrides("paper"))) == len(ROWS)  # a command that brings no record is not given twice
     assert list(search.overrides("small")) == []
