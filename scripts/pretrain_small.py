@@ -30,6 +30,7 @@ from torch.nn import functional
 
 from fedcomp.dataset.byte_tokens import EOS, OFFSET, PAD, VOCABULARY
 from fedcomp.dataset.shakespeare import speeches
+from fedcomp.model.hf.folder import SMALL
 
 ROOT = os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")
 MODEL = {
@@ -64,7 +65,7 @@ TRAINING = {
 def folder_of(text: Path) -> Path:
     """Where the model of these settings and this text lies."""
     settings = json.dumps([MODEL, TRAINING, hashlib.sha256(text.read_bytes()).hexdigest()], sort_keys=True)
-    return text.parent / f"shakespeare_llama_{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    return text.parent / f"{SMALL}{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
 
 def main(arguments: list[str] | None = None) -> None:
