@@ -54,14 +54,16 @@ def test_every_command_is_of_an_experiment(name: str) -> None:
     paper = importlib.import_module(f"scripts.reproduce.{name}")
     names = set()
     for experiment in paper.EXPERIMENTS:
+        configs = []  # none of a search that is over
         for scale in ("small", "paper"):
             for overrides in experiment.overrides(scale):
                 single = [one for one in overrides if one != "-m"]
                 config = _compose(*[one.split(",")[0] if "=" in one else one for one in single])
+                configs.append(config)
                 names.add((scale, config.name))
                 assert config.name == experiment.folder(scale)
         for option in experiment.options:
-            assert option.split(".")[0] in config
+            assert all(option.split(".")[0] in config for config in configs)
     assert names <= {(scale, one.folder(scale)) for one in paper.EXPERIMENTS for scale in ("small", "paper")}
 
 

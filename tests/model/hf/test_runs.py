@@ -76,15 +76,23 @@ def test_a_whole_network_by_scalars(algorithm: str, tmp_path: Path) -> None:
     assert done.lines[-1]["bits/uplink"] < 3 * 32 * 100
 
 
-def test_a_merged_base_that_moved_is_the_run_s_model(tmp_path: Path) -> None:
-    """FLoRA's server adds B A to the base: the folder that transformers loads has the logits of the run's network."""
-    done = _run(tmp_path, "rounds=2", "algorithm=flora", *STEPS)
-    export(done.folder, tmp_path / "merged", merge=True)
-    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged", local_files_only=True).eval()
+@pytest.mark.parametrize(
+    ("merge", "given"),
+    [
+        (True, ["algorithm=flora"]),
+        (False, ["model.adapter=none"]),
+        (False, ["model.adapter=none", "+model.config.tie_word_embeddings=true"]),
+    ],
+    ids=["a base that moved", "whole", "whole, tied"],
+)
+def test_the_folder_that_transformers_loads_is_the_run_s_model(tmp_path: Path, merge: bool, given: list[str]) -> None:
+    done = _run(tmp_path, "rounds=2", *STEPS, *given)
+    export(done.folder, tmp_path / "network", merge=merge)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "network", local_files_only=True).eval()
     tokens = torch.arange(2 * 9).reshape(2, 9)
     model = done.model()
     with torch.no_grad():
-        torch.testing.assert_close(merged(tokens).logits.mT, model(tokens), atol=1e-6, rtol=0)
+        torch.testing.assert_close(loaded(tokens).logits.mT, model(tokens), atol=1e-5, rtol=0)
 
 
 def test_differences_of_losses_need_weights_in_float32(tmp_path: Path) -> None:
