@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).resolve().parents[1] / ".ci" / "run"
-STEPS = ["check", "docs", "test", "thorough", "processors"]
+STEPS = ["check", "docs", "test", "thorough", "processors", "hf"]
 
 if not RUN.exists():
     pytest.skip(".ci/run is only in the project's own folder", allow_module_level=True)
