@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import by_similarity, check_count
 from fedcomp.dataset.fetch import below
+from fedcomp.dataset.saved import load_saved
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Samples, Task
@@ -132,19 +132,9 @@ def _splits(path: str | None, root: str, name: str, train: str, test: str | None
             f"dataset={name} needs dataset.path, the folder of a data set that was saved by its save_to_disk(FOLDER)"
         )
     folder = below(root, path)[0]
-    try:
-        import datasets
-    except ImportError:
-        raise ValueError(f"dataset={name} reads {folder} by the library datasets: pip install 'fedcomp[hf]'") from None
     if not folder.is_dir():
         raise ValueError(f"no folder {folder}: datasets.load_dataset(...).save_to_disk({str(folder)!r}) makes it")
-    try:
-        saved = datasets.load_from_disk(str(folder))
-    except Exception as error:  # whatever arrow, json and the library raise for damaged files
-        raise ValueError(
-            f"{folder} is no data set that the library datasets has saved ({first_line(error)}): save one there by "
-            "save_to_disk"
-        ) from None
+    saved = load_saved(folder)
     if hasattr(saved, "features"):
         return [saved]
     if train not in saved:

@@ -198,7 +198,7 @@ def test_what_is_missing(library, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="dataset=huggingface needs dataset.path, the folder"):
         huggingface.load(None)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ValueError, match=r"reads .*/e by the library datasets: pip install 'fedcomp\[hf\]'"):
+    with pytest.raises(ValueError, match=r"/e is read by the library datasets: pip install 'fedcomp\[hf\]'"):
         huggingface.load(str(tmp_path / "e"))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import suggest
+from fedcomp.dataset.saved import load_saved
 
 KINDS = ".jsonl, .csv, .parquet (the first two also as .gz), or a folder that save_to_disk of datasets wrote"
 
@@ -139,17 +140,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _jsonl, ".csv":
 
 def _saved(folder: Path, split: str) -> list[Row]:
     """Rows of a folder that `datasets` has saved; classes by their names."""
-    try:
-        import datasets
-    except ImportError:
-        raise ValueError(f"the folder {folder} is read by the library datasets: pip install 'fedcomp[hf]'") from None
-    try:
-        saved = datasets.load_from_disk(str(folder))
-    except Exception as error:  # whatever arrow, json and the library raise for damaged files
-        raise ValueError(
-            f"{folder} is no data set that the library datasets has saved ({first_line(error)}): save one there by "
-            "save_to_disk"
-        ) from None
+    saved = load_saved(folder)
     if not hasattr(saved, "features"):
         if split not in saved:
             raise ValueError(f"{split} is no split of {folder} (there are: {', '.join(saved)})")
