@@ -15,7 +15,7 @@ from torch import nn
 
 from fedcomp.core.validate import check_choice, check_count
 from fedcomp.model.flat import draw
-from fedcomp.model.hf.folder import Loaded, Wanted, config_from, config_of, drawn, files_read, is_causal, load
+from fedcomp.model.hf.folder import Loaded, Wanted, config_from, config_of, drawn, is_causal, load
 from fedcomp.model.hf.library import transformers
 from fedcomp.model.hf.network import HfNetwork
 from fedcomp.model.lora.add import ALL_LINEAR, add_lora, linear_size, within
@@ -27,11 +27,6 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ATTENTIONS = ("sdpa", "eager")
 RANDOM = Key(("model", "hf", "random"))
 """Draws random networks: one for all seeds, as a pretrained one would be."""
-
-
-def model_files(path: str | None = None, **_: Any) -> list[Path]:
-    """The files that a run with these options reads, for its provenance."""
-    return [] if path is None else files_read(Path(path).expanduser())
 
 
 def network(

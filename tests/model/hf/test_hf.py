@@ -11,7 +11,8 @@ import torch
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.flat import Flat, copy_sharing_frozen
-from fedcomp.model.hf.hf import model_files, network
+from fedcomp.model.hf.folder import files_read
+from fedcomp.model.hf.hf import network
 from tests.model.hf.networks import CLASSES, CONFIGS, KEY, LENGTH, PAD, VOCAB, built, module, tokens
 
 pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
@@ -126,12 +127,11 @@ def test_the_networks_own_dropout_is_off_unless_asked_for() -> None:
 
 
 def test_the_files_that_are_read(folder) -> None:
-    assert sorted(one.name for one in model_files(str(folder))) == [
+    assert sorted(one.name for one in files_read(folder)) == [
         "config.json",
         "generation_config.json",
         "model.safetensors",
     ]
-    assert model_files(None) == []
 
 
 WRONG = [
