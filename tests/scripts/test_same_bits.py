@@ -12,7 +12,7 @@ from scripts.reproduce.same_bits import SEARCHES, TASKS
 from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
 from scripts.reproduce.same_bits_places import places, tie
 from scripts.reproduce.same_bits_search import NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
-from scripts.reproduce.same_bits_tables import by, standing
+from scripts.reproduce.same_bits_tables import by, first_for_some_bits, standing
 from tests.looped import looped
 
 METHODS = NEIGHBOURS / "method"
@@ -189,3 +189,8 @@ def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
             best = chosen(row, runs, search.task)
             assert best is not None, row.label
             assert final(row, runs, *best), row.label
+
+
+def test_what_is_drawn_thick_has_an_accuracy_that_nothing_has_reached_with_as_few_bits() -> None:
+    drawn = {"few": ([1.0, 2.0], [30.0, 20.0]), "many": ([4.0, 8.0], [29.0, 90.0]), "never": ([3.0, 9.0], [30.0, 90.0])}
+    assert first_for_some_bits(drawn) == {"few", "many"}
