@@ -136,16 +136,23 @@ def save(figure: Figure, path: Path) -> None:
         ValueError: the file cannot be written, or LaTeX cannot set its text (.pgf).
     """
     from matplotlib import rc_context
+    from matplotlib.text import Text
 
     undated = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}
     # matplotlib's .pgf takes no metadata
     metadata: dict[str, Any] = {"metadata": undated[path.suffix]} if path.suffix in undated else {}
     settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
-    if path.suffix == ".pgf":  # in the fonts of the document that inputs it
-        settings = rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False})
+    families: dict[Text, list[str]] = {}
+    if path.suffix == ".pgf":  # in the main font of the document that inputs it
+        settings = rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False, "font.family": "serif"})
+        families = {text: text.get_fontfamily() for text in figure.findobj(Text)}
+    for text in families:
+        text.set_fontfamily("serif")
     with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
+    for text, family in families.items():
+        text.set_fontfamily(family)
     missing = set()
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))

@@ -160,7 +160,9 @@ def test_pgf_is_written_where_there_is_a_latex(monkeypatch) -> None:
 @pytest.mark.program("pdflatex", "lualatex", "xelatex")
 def test_pgf_is_latex(runs: Path, tmp_path: Path) -> None:
     draw.draw(asked_picture(asked([], 1), group(read_runs([runs]))), [tmp_path / "f.pgf"])
-    assert "pgfpicture" in (tmp_path / "f.pgf").read_text()
+    written = (tmp_path / "f.pgf").read_text()
+    assert "pgfpicture" in written and "\\rmfamily" in written
+    assert "\\sffamily" not in written
 
 
 def test_figures_from_python(runs: Path) -> None:
