@@ -161,7 +161,8 @@ def test_pgf_is_written_where_there_is_a_latex(monkeypatch) -> None:
 def test_pgf_is_latex(runs: Path, tmp_path: Path) -> None:
     draw.draw(asked_picture(asked([], 1), group(read_runs([runs]))), [tmp_path / "f.pgf"])
     written = (tmp_path / "f.pgf").read_text()
-    assert "pgfpicture" in written and "\\rmfamily" in written
+    assert "pgfpicture" in written
+    assert "\\rmfamily" in written
     assert "\\sffamily" not in written
 
 
