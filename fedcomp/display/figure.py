@@ -11,7 +11,8 @@ import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,23 +137,15 @@ def save(figure: Figure, path: Path) -> None:
         ValueError: the file cannot be written, or LaTeX cannot set its text (.pgf).
     """
     from matplotlib import rc_context
-    from matplotlib.text import Text
 
     undated = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}
     # matplotlib's .pgf takes no metadata
     metadata: dict[str, Any] = {"metadata": undated[path.suffix]} if path.suffix in undated else {}
-    settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
-    families: dict[Text, list[str]] = {}
-    if path.suffix == ".pgf":  # in the main font of the document that inputs it
-        settings = rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False, "font.family": "serif"})
-        families = {text: text.get_fontfamily() for text in figure.findobj(Text)}
-    for text in families:
-        text.set_fontfamily("serif")
-    with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as caught:
+    fonts = _in_serif(figure) if path.suffix == ".pgf" else rc_context({"pdf.fonttype": 42})
+    # 42: fonts that conferences accept
+    with atomic_path(path) as temporary, fonts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
-    for text, family in families.items():
-        text.set_fontfamily(family)
     missing = set()
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))
@@ -164,6 +157,23 @@ def save(figure: Figure, path: Path) -> None:
         _WARNED.update(missing)
         letters = "".join(sorted(missing))
         print(f"pictures show boxes for {letters}: matplotlib has no font with them", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _in_serif(figure: Figure) -> Iterator[None]:
+    """Within it the figure's text is in the main font of the document that inputs a .pgf."""
+    from matplotlib import rc_context
+    from matplotlib.text import Text
+
+    families = {text: text.get_fontfamily() for text in figure.findobj(Text)}
+    try:
+        for text in families:
+            text.set_fontfamily("serif")
+        with rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False, "font.family": "serif"}):
+            yield
+    finally:
+        for text, family in families.items():
+            text.set_fontfamily(family)
 
 
 def latex() -> str | None:

@@ -35,7 +35,6 @@ class Experiment:
         options: dotted config keys that tell runs of one label apart.
         pictures: {picture of `fedcomp-report`, of finished runs: its file beside the page}.
         curves: {metric: the file of its picture against bits and rounds}, drawn from the records.
-        keep_failed: whether runs that failed, as those that diverge do, are kept in the records too.
         draw: draws what a report does not have, from the folder of the runs into that of the page.
     """
 
@@ -46,7 +45,6 @@ class Experiment:
     options: Sequence[str] = ()
     pictures: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, str] = field(default_factory=dict)
-    keep_failed: bool = False
     draw: Callable[[Path, Path], None] | None = None
 
     @property

@@ -87,7 +87,6 @@ def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int
         f"rounds=2 eval_every=1 {METHOD}={','.join(METHODS)}",
         [*metrics, LOSS, "bits/uplink", "bits/total"],
         [RATE],
-        keep_failed=True,
         rates=rates,
         trial_rounds=10,
         rounds=rounds,

@@ -116,11 +116,11 @@ class Folder:
         return Records(runs, experiment.options, experiment.metrics)
 
     def update(self, experiment: Experiment, outputs: Path) -> None:
-        """Take over the runs in `outputs` that are not yet here, or have gone further than the ones here."""
+        """Take over the runs in `outputs` that are not yet here, have gone further than the ones here, or failed."""
         known = {run.about["run"]: run for run in self[experiment]}
         for run in _read_outputs(experiment, outputs):
             old = known.get(run.about["run"])
-            if old is None or run.rounds >= old.rounds:
+            if old is None or run.rounds >= old.rounds or run.about["state"] == "failed":
                 known[run.about["run"]] = run
         if known:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -139,26 +139,20 @@ class Folder:
 
 
 def _read_outputs(experiment: Experiment, outputs: Path) -> list[Run]:
-    """The runs below a folder that have evaluated a round, and those that failed where the experiment keeps them."""
+    """The runs below a folder that have evaluated a round or failed, as those that diverge do."""
     if not outputs.is_dir():
         return []
     try:
         found = read_runs([outputs])
     except ValueError:  # nothing has begun
         return []
-    begun = [
-        one for one in found if one.config and one.lines and (one.lines[-1]["round"] > 0 or _kept(experiment, one))
-    ]
+    begun = [one for one in found if one.config and one.lines and (one.lines[-1]["round"] > 0 or one.state == "failed")]
     labels = {
         member.folder: one.label
         for one in group([replace(run, state="finished") for run in begun])
         for member in one.runs
     }
     return [_run(experiment, one, labels.get(one.folder, "")) for one in begun]
-
-
-def _kept(experiment: Experiment, recorded: RecordedRun) -> bool:
-    return experiment.keep_failed and recorded.state == "failed"
 
 
 def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:

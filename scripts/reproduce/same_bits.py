@@ -45,7 +45,6 @@ SEARCHES = tuple(
         None,
         [ACCURACY, "bits/uplink", "bits/total"],
         [*RATES, *STEPS],
-        keep_failed=True,
         task=task,
     )
     for task in TASKS
@@ -119,7 +118,7 @@ def _searched(search: Search, records: Records) -> str:
 
 {leaders(runs, task, "up, which is what counts where the downlink is free", "bits/uplink", 0.1)}
 
-{f"Without runs so far, or near chance in all trials: {'; '.join(missing)}." if missing else ""}
+{f"Not yet run with the chosen rate, or near chance in all trials: {'; '.join(missing)}." if missing else ""}
 
 {_trials(tried, task)}"""
 

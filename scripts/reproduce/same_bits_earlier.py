@@ -33,7 +33,6 @@ TUNING = Experiment(
     None,
     [ACCURACY, "bits/uplink", "bits/total"],
     list(RATES),
-    keep_failed=True,
 )
 BITS = Experiment(
     "neighbours_bits_mnist",
@@ -41,7 +40,6 @@ BITS = Experiment(
     "rounds=20 max_bits=1e8 seed=0",
     [ACCURACY, "test/loss", "bits/uplink", "bits/total"],
     list(RATES),
-    keep_failed=True,
 )
 PICTURE = "same_bits.png"
 

@@ -14,8 +14,10 @@ from scripts.reproduce.same_bits_search import ACCURACY, Task, last_accuracy
 SHARES = (1 / 400, 1 / 40, 1 / 4, 1.0)
 """Of a task's limit of bits: where methods are compared."""
 SHOWN_PLACES = 3
-ACCURACY_TICKS = (10, 20, 40, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5)
+ACCURACY_TICKS = (0, 10, 20, 40, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5)
 """Percent."""
+SMALLEST_ERROR = 0.1
+"""Percent: where an accuracy of 100 % is drawn."""
 
 
 def results(records: Records, task: Task, more: Sequence[tuple[str, Cell]] = ()) -> str:
@@ -104,16 +106,24 @@ def draw_curves(records: Records, path: Path) -> None:
     for number, label in enumerate(sorted(drawn, key=lambda label: -drawn[label][1][-1])):
         bits, accuracy = drawn[label]
         style, thick = ("-", "--", ":", "-.")[number // 10], label in first
-        errors = [100 - value for value in accuracy]
-        axes.plot(bits, errors, style, color=f"C{number % 10}", linewidth=2.4 if thick else 1.1, label=label)
-    smallest = min(100 - max(accuracy) for _, accuracy in drawn.values())
-    shown = [value for value in ACCURACY_TICKS if 100 - value >= 0.8 * smallest]
-    axes.set(xscale="log", yscale="log", ylim=(90, 0.9 * smallest))
+        axes.plot(
+            bits,
+            [max(100 - value, SMALLEST_ERROR) for value in accuracy],
+            style,
+            color=f"C{number % 10}",
+            linewidth=2.4 if thick else 1.1,
+            label=label,
+        )
+    errors = [max(100 - value, SMALLEST_ERROR) for _, accuracy in drawn.values() for value in accuracy]
+    smallest, largest = min(errors), max(errors)
+    shown = [value for value in ACCURACY_TICKS if 0.8 * smallest <= 100 - value <= 1.02 * largest]
+    axes.set(xscale="log", yscale="log", ylim=(min(100.0, 1.02 * largest), 0.9 * smallest))
     axes.set(xlabel="bits sent in both directions", ylabel="test accuracy, % (log scale of errors)")
     axes.set_yticks([100 - value for value in shown], [f"{value}" for value in shown])
     axes.set_yticks([], minor=True)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", fontsize=9, frameon=False, title="best at its last bits first")
+    title = "best at its last bits first;\nthick: best for some bits"
+    figure.legend(loc="outside right center", fontsize=9, frameon=False, title=title, alignment="left")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 

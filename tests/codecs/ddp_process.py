@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,7 +106,9 @@ def main(rank: int, size: int, folder: Path) -> None:
         found[name] = theta, kept.count, losses, len(kept.codecs)
     found["resumed"] = [resumed(rank, state, hook, lr) for state, hook, lr in hooks.values()]
     torch.save(found, folder / f"{rank}.pt")
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of gloo that outlive the interpreter abort the process now and then
 
 
 def resumed(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, lr: float) -> tuple[Tensor, Tensor]:

@@ -89,6 +89,15 @@ def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Pa
     folder.update(TINY, outputs / "tiny")
     assert folder[TINY].runs[0].rounds == 9  # a run that went further is kept
 
+    assert fedcomp(*base, "rounds=4", "compressor=dense", "client.lr=1e30") != 0
+    folder.update(TINY, outputs / "tiny")
+    (failed,) = folder[TINY].where(compressor="dense")
+    assert (failed.about["state"], failed.rounds) == ("failed", 0)  # before its second evaluation
+    folder._write(TINY, [Run({**failed.about, "state": "finished", "rounds": "4"}, failed.lines)])
+    folder.update(TINY, outputs / "tiny")
+    (failed,) = folder[TINY].where(compressor="dense")
+    assert failed.about["state"] == "failed"  # code of today, which fails, has the word
+
 
 def test_curves_are_drawn_from_records_of_unfinished_runs_too(tmp_path: Path) -> None:
     lines = [{"round": float(index), "test/accuracy": 0.1 * index, "bits/uplink": 8.0 * index} for index in range(4)]

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 import fedcomp
+from fedcomp.display.figure import save
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
@@ -164,6 +166,22 @@ def test_pgf_is_latex(runs: Path, tmp_path: Path) -> None:
     assert "pgfpicture" in written
     assert "\\rmfamily" in written
     assert "\\sffamily" not in written
+
+
+def test_a_figure_that_cannot_be_saved_keeps_its_fonts(runs: Path, tmp_path: Path, monkeypatch) -> None:
+    drawn = fedcomp.figure(runs)
+    before = {text: text.get_fontfamily() for text in drawn.findobj(Text)}
+    within: set[str] = set()
+
+    def fails(*_: object, **__: object) -> None:
+        within.update(*(text.get_fontfamily() for text in drawn.findobj(Text)))
+        raise ValueError("no LaTeX")
+
+    monkeypatch.setattr(drawn, "savefig", fails)
+    with pytest.raises(ValueError, match="no LaTeX"):
+        save(drawn, tmp_path / "f.pgf")
+    assert within == {"serif"}
+    assert {text: text.get_fontfamily() for text in before} == before
 
 
 def test_figures_from_python(runs: Path) -> None:
