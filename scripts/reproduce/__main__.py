@@ -18,7 +18,17 @@ from scripts.reproduce.history import strangers
 from scripts.reproduce.markdown import what_was_run
 from scripts.reproduce.records import Folder
 
-PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits", "neighbours", "fine_tuning")
+PAPERS = (
+    "fedscalar",
+    "rand_k",
+    "bicompfl",
+    "fedmrn",
+    "fedavg_svrg",
+    "same_bits",
+    "seconds",
+    "neighbours",
+    "fine_tuning",
+)
 ROOT = Path(__file__).resolve().parents[2]
 
 

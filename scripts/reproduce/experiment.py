@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RecordedRun
+
 STOP_SECONDS = 600
 """How long a run may take from the signal to its end: it finishes its round and writes its state."""
 
@@ -46,6 +49,10 @@ class Experiment:
     pictures: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, str] = field(default_factory=dict)
     draw: Callable[[Path, Path], None] | None = None
+
+    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
+        """A run's evaluations, of which the records keep `metrics`."""
+        return recorded.lines
 
     @property
     def shown(self) -> str:

@@ -160,7 +160,8 @@ def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
     provenance = recorded.files.provenance()
     session = provenance.sessions[-1] if provenance is not None and provenance.sessions else None
     lines = [
-        {name: float(line[name]) for name in ("round", *experiment.metrics) if name in line} for line in recorded.lines
+        {name: float(line[name]) for name in ("round", *experiment.metrics) if name in line}
+        for line in experiment.lines_of(recorded)
     ]
     about = {
         "run": f"{recorded.folder.parent.name}/{recorded.folder.name}",

@@ -1,0 +1,191 @@
+"""Seconds to an accuracy on three networks: the methods of `same_bits` with its choices, and what they send timed."""
+
+# ruff: noqa: E501 (lines of a page)
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, variance
+
+from fedcomp.display.units import duration
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RecordedRun
+from fedcomp.replay.networks import NamedNetwork, networks
+from fedcomp.replay.replayed import replayed
+from scripts.reproduce.difference import ERRORS
+from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.markdown import Cell, made_with, rounds, table
+from scripts.reproduce.records import Folder, Records, Run
+from scripts.reproduce.same_bits import SEARCHES
+from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, GROUP, ROWS, SEEDS, Search, chosen
+
+NETWORKS = {"symmetric_10": "10 : 10 Mbit/s", "asymmetric_10": "100 : 10 Mbit/s", "cell_20": "cell of 20 Mbit/s up"}
+PHONE = 1e-3
+"""Seconds of one sample's gradient."""
+CLOCKS = tuple((name, seconds) for seconds in (0.0, PHONE) for name in NETWORKS)
+TARGET, ROUNDS = 0.85, 120
+(SEARCH,) = (search for search in SEARCHES if search.task.name == "fashion_mnist")
+
+
+def clock_metric(network: str, seconds: float) -> str:
+    """What the records call the time on a network, with so many seconds a gradient."""
+    return f"time/{network}/{1000 * seconds:g}ms"
+
+
+class Timed(Experiment):
+    """Runs that record their traffic; their records have the times of every clock."""
+
+    @property
+    def shown(self) -> str:
+        """One command for all."""
+        return f"`{_start(SEARCH)} experiment/neighbours/method@_global_=…` with the rate and steps of each method"
+
+    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
+        """Its evaluations, with the time of each on every network."""
+        lines = [dict(line) for line in recorded.lines]
+        if recorded.state != "finished":
+            return lines
+        for clock in CLOCKS:
+            again, _ = replayed(recorded, _network(*clock))
+            times = {line["round"]: line["time/total"] for line in again.lines}
+            for line in lines:
+                line[clock_metric(*clock)] = times[line["round"]]
+        return lines
+
+
+@functools.cache
+def _network(name: str, seconds: float) -> NamedNetwork:
+    (found,) = networks([f"network={name}", f"network.seconds_per_gradient={seconds:g}"])
+    return found
+
+
+def _start(search: Search) -> str:
+    return f"fedcomp -m {search.commands[0]}"
+
+
+def commands(search: Search, records: Records) -> list[str]:
+    """Of each method whose rate and steps `same_bits` has chosen, its runs: one seed of all, then the next."""
+    found = []
+    for seed in SEEDS:
+        for row in ROWS:
+            best = chosen(row, records.where(label=row.label), search.task)
+            if best is not None:
+                choice = f"{row.weights} {row.rate}={best[1]:g} {row.steps}={row.value(best[0])}"
+                more = f"name=seconds_{search.task.name} rounds={ROUNDS} max_bits=null record_traffic=true seed={seed}"
+                found.append(f"{search.commands[0]} {GROUP}/method@_global_={row.method} {choice} {more}")
+    return [" ".join(command.split()) for command in found]
+
+
+RUNS = Timed(
+    f"seconds_{SEARCH.task.name}",
+    commands(SEARCH, COMMITTED[SEARCH]),
+    "rounds=5 seed=0",
+    [ACCURACY, "bits/total", *(clock_metric(*clock) for clock in CLOCKS)],
+)
+EXPERIMENTS = (RUNS,)
+
+
+def page(folder: Folder) -> str:
+    """docs/results/seconds.md."""
+    records = folder[RUNS]
+    return f"""\
+# Seconds on three networks
+
+Who is first where time counts and not bits? The methods of [accuracy for the same bits](same_bits.md#fashion-mnist), LeNet-5
+on Fashion-MNIST with ten clients, each with the rate and the number of local steps that was chosen there, without a limit of
+bits, for {ROUNDS} rounds. They are trained once; [the clock](../network.md) times what they sent on three networks, with and
+without the cost of gradients. The page is written by `make reproduce PAPER=seconds SCALE=paper`.
+
+{made_with(RUNS, records)}
+
+- Networks: {"; ".join(f"`network={name}`, {title}" for name, title in NETWORKS.items())}. The links of all clients are alike.
+- A phone computes {1000 * PHONE:g} ms a gradient of a sample: a stated figure, for a slow phone and a small network.
+- A cell has the time until the first evaluation with {100 * TARGET:g} % test accuracy, one in five rounds: mean ± sample
+  standard deviation over seeds. It is empty where a seed has not reached it.
+- **Bold** is the fastest of a column, and what differs from it by no more than {ERRORS:g} standard errors over seeds.
+
+{_table(records)}
+
+{_winners(records)}
+
+Rates and steps were chosen for bits and not for time: with a phone, more local steps cost more than they did there. Eight
+methods over seconds, as a picture: [seconds on a network](network.md).
+"""
+
+
+def reached(metric: str) -> Callable[[Run], float | None]:
+    """The metric at the first evaluation with the target's accuracy; None: there was none."""
+    return lambda run: next((line.get(metric) for line in run.lines if line.get(ACCURACY, 0.0) >= TARGET), None)
+
+
+def fastest(times: Mapping[str, Sequence[float]]) -> list[str]:
+    """The label with the smallest mean, then those that differ by no more than `ERRORS` standard errors, by mean."""
+    ordered = sorted(times, key=lambda label: fmean(times[label]))
+    return [label for label in ordered if label == ordered[0] or _tie(times[label], times[ordered[0]])]
+
+
+def _tie(one: Sequence[float], other: Sequence[float]) -> bool:
+    error = sum(variance(own) / len(own) if len(own) > 1 else 0.0 for own in (one, other)) ** 0.5
+    return abs(fmean(one) - fmean(other)) <= ERRORS * error
+
+
+def _times(records: Records, metric: str) -> dict[str, list[float]]:
+    """{label: the time of each seed}, of methods all of whose seeds reach the target."""
+    found = {label: records.where(label=label) for label in records.values("label")}
+    times = {label: runs.collect(reached(metric)) for label, runs in found.items()}
+    return {label: own for label, own in times.items() if len(own) == len(found[label])}
+
+
+def _table(records: Records) -> str:
+    times = {clock: _times(records, clock_metric(*clock)) for clock in CLOCKS}
+    first = {clock: fastest(times[clock]) for clock in CLOCKS}
+
+    def cell(clock: tuple[str, float]) -> Cell:
+        def text(runs: Records) -> str:
+            label = runs.runs[0].about["label"]
+            if label not in times[clock]:
+                return ""
+            own = times[clock][label]
+            shown = duration(fmean(own)) if len(own) < 2 else f"{fmean(own):.3g} ± {variance(own) ** 0.5:.2g} s"
+            return f"**{shown}**" if label in first[clock] else shown
+
+        return text
+
+    def to_target(runs: Records) -> str:
+        found = runs.collect(reached("round"))
+        if len(found) < len(runs):
+            return ""
+        return f"{fmean(found):.0f}"
+
+    def order(label: str) -> tuple[bool, float]:
+        own = times[CLOCKS[0]].get(label)
+        return own is None, fmean(own) if own else 0.0
+
+    rows = [(label, records.where(label=label)) for label in sorted(records.values("label"), key=order)]
+    titles = [f"{NETWORKS[name]}{', phone' if seconds else ''}" for name, seconds in CLOCKS]
+    columns = [
+        ("seeds", lambda runs: str(len(runs))),
+        ("rounds", rounds),
+        (f"until {100 * TARGET:g} %", to_target),
+        *((title, cell(clock)) for title, clock in zip(titles, CLOCKS, strict=True)),
+    ]
+    return table("", rows, columns)
+
+
+def _winners(records: Records) -> str:
+    """A line for each clock: who is first, and how many times as fast as FedAvg."""
+    lines = []
+    for name, seconds in CLOCKS:
+        times = _times(records, clock_metric(name, seconds))
+        if not times:
+            continue
+        first = fastest(times)
+        ratio = (
+            f", {fmean(times['FedAvg']) / fmean(times[first[0]]):.2g} times as fast as FedAvg"
+            if "FedAvg" in times
+            else ""
+        )
+        level = f"; level with it {', '.join(first[1:])}" if first[1:] else ""
+        lines.append(f"- {NETWORKS[name]}{', phone' if seconds else ''}: **{first[0]}**{ratio}{level}.")
+    return "\n".join(lines)
