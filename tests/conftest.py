@@ -25,8 +25,8 @@ from tests.quick_compose import compose_quickly
 pytest_plugins = ["tests.bare", "tests.trusting"]
 
 torch.set_num_threads(1)
-# Autograd counts devices at its first gradient. Were a test's fake GPU among them, it would start threads, and no process
-# that is forked later could compute a gradient.
+# Autograd counts devices at its first gradient. Were a test's fake GPU among them, it would start threads, and no
+# process that is forked later could compute a gradient.
 torch.ones(1, requires_grad=True).sum().backward()
 
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -129,7 +129,7 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
     plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     found = {str(key): value for key, value in plain.items()} | {"device": str(device)}
-    return found | {"network": with_contents(found["network"])}
+    return found | {name: with_contents(part) for name, part in found.items() if isinstance(part, dict)}
 
 
 def with_contents(part: dict[str, Any]) -> dict[str, Any]:

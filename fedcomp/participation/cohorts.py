@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fedcomp.participation.absent import WithoutAbsent
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
@@ -14,6 +15,8 @@ NUM_COHORTS = 1000
 
 def some_idle(participation: Participation, num_clients: int, rounds: int) -> bool:
     """Whether a client may be left out of a round."""
+    if isinstance(participation, WithoutAbsent) and any(participation.absent.values()):
+        return True
     return any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(rounds))
 
 

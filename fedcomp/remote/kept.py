@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcomp.participation.absent import read_absent
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.remote.frames import Gone
 
@@ -102,7 +103,8 @@ class Kept:
     def _resume(self, index: int) -> None:
         if self.folder is None:
             return
-        self.absent = {number: clients for number, clients in read_absent(self.folder).items() if number < index}
+        if (path := self.folder / ABSENT).exists():
+            self.absent = {number: clients for number, clients in read_absent(path).items() if number < index}
         if (path := self.folder / KEPT).exists():
             lines = [_line(one, one.messages) for one in self._written() if one.index < index]
             write_atomically(path, "".join(lines).encode())
@@ -118,13 +120,6 @@ class Kept:
                 one = json.loads(line)
                 messages = {int(client): list(map(base64.b64decode, sent)) for client, sent in one["messages"].items()}
                 yield KeptRound(one["round"], tuple(one["absent"]), messages)
-
-
-def read_absent(folder: Path) -> dict[int, tuple[int, ...]]:
-    """{round: clients that were left out} of a run between processes; the first round is 0."""
-    path = folder / ABSENT
-    content = json.loads(path.read_text()) if path.exists() else {}
-    return {int(index): tuple(clients) for index, clients in content.items()}
 
 
 def _line(one: KeptRound, clients: Iterable[int]) -> str:

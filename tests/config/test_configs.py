@@ -52,6 +52,7 @@ NEEDS = {
     "dataset=text": ["dataset.path=x.jsonl", "dataset.answer=y"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
+    "participation=absent": [f"participation.path={Path(__file__).with_name('absent.json')}"],
 }
 """Options without which a choice means nothing."""
 ADAPTERS = ["model=module", "model.path=tests.lora_networks.lora_of"]

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ import torch
 
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from fedcomp.participation.absent import WithoutAbsent
+from fedcomp.participation.absent import read_absent
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.remote.kept import read_absent
+from fedcomp.remote.kept import ABSENT
 from fedcomp.wire import Ledger
 from tests.docs.pages import ROOT
 
@@ -110,12 +109,14 @@ def test_clients_and_the_server_are_killed_and_go_on(tmp_path: Path) -> None:
     assert [process.wait(SECONDS) for process in run.all] == [0] * (CLIENTS + 1)
 
     (record,) = tmp_path.rglob("metrics.jsonl")
-    absent = read_absent(record.parent)
+    absent = read_absent(record.parent / ABSENT)
     assert 10 <= len(absent) < 150
     assert set(absent.values()) == {(1,)}
     assert "the run goes on without it" in (tmp_path / "said").read_text()
-    alone, _ = build_simulation(compose([*OPTIONS, "chunk_size=1"]), torch.device("cpu"))
-    alone = replace(alone, participation=WithoutAbsent(alone.participation, absent))
+    again = [word for word in OPTIONS if not word.startswith("participation")]
+    again += ["participation=absent", f"participation.path={record.parent / ABSENT}", "chunk_size=1"]
+    again += ["participation@participation.drawn=uniform", "participation.drawn.num_participants=2"]
+    alone, _ = build_simulation(compose(again), torch.device("cpu"))
     state, ledger, result = alone.init(), Ledger(), None
     for index, line in enumerate(read_lines(record)):
         for number in range(10 * index - 10, 10 * index) if index else ():

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fedcomp.core.pytree import flatten
-from fedcomp.participation.absent import WithoutAbsent
+from fedcomp.participation.absent import WithoutAbsent, read_absent
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.frames import Gone, readable
-from fedcomp.remote.kept import Kept, read_absent
+from fedcomp.remote.kept import ABSENT, Kept
 from fedcomp.remote.processes import follow, states
 from fedcomp.remote.server_end import Lost, ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out
@@ -102,7 +102,7 @@ def test_a_client_dies_and_comes_back(name: str, tmp_path: Path) -> None:
     assert {index: clients for index, clients in absent.items() if clients} == dict.fromkeys(
         range(DIES, RETURNS), (lost,)
     )
-    assert read_absent(tmp_path) == dict.fromkeys(range(DIES, RETURNS), (lost,))
+    assert read_absent(tmp_path / ABSENT) == dict.fromkeys(range(DIES, RETURNS), (lost,))
     assert f"client {lost} is gone: got end of file during message; the run goes on without it" in said[-2]
     assert said[-1] == f"client {lost} is back, and makes rounds 3 to {RETURNS}"  # it had saved after two rounds
 
