@@ -159,8 +159,8 @@ WRONG = [
     (["dataset=MNIST"], "dataset=MNIST is unknown; did you mean 'mnist'?"),
     (
         ["participation=0.1"],
-        "participation is chosen by name (there are: absent, bernoulli, full, uniform); a number is given to an option, "
-        "as participation=bernoulli participation.probability=0.1",
+        "participation is chosen by name (there are: absent, bernoulli, full, uniform); a number is given to an "
+        "option, as participation=bernoulli participation.probability=0.1",
     ),
     (["rounds", "=", "5"], "a blank tears 'rounds = 5' apart: give rounds=5"),
     (["rounds=", "5"], "a blank tears 'rounds= 5' apart: give rounds=5"),
