@@ -141,8 +141,8 @@ def save(figure: Figure, path: Path) -> None:
     undated = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}
     # matplotlib's .pgf takes no metadata
     metadata: dict[str, Any] = {"metadata": undated[path.suffix]} if path.suffix in undated else {}
-    fonts = _in_serif(figure) if path.suffix == ".pgf" else rc_context({"pdf.fonttype": 42})
     # 42: fonts that conferences accept
+    fonts = _in_serif(figure) if path.suffix == ".pgf" else rc_context({"pdf.fonttype": 42})
     with atomic_path(path) as temporary, fonts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)

@@ -47,8 +47,9 @@ class WithoutAbsent:
 class AbsentOfFile(WithoutAbsent):
     """`WithoutAbsent` of the `absent.json` that a run between processes leaves in its folder.
 
-    Attributes:
-        path: of the file. contents: its fingerprint, which a run's `config.yaml` has; None: any file.
+    Args:
+        drawn: the rule of that run. path: of the file.
+        contents: its fingerprint, which a run's `config.yaml` has; None: any file.
     """
 
     def __init__(self, drawn: Participation, path: str, contents: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -106,15 +106,9 @@ def draw_curves(records: Records, path: Path) -> None:
     for number, label in enumerate(sorted(drawn, key=lambda label: -drawn[label][1][-1])):
         bits, accuracy = drawn[label]
         style, thick = ("-", "--", ":", "-.")[number // 10], label in first
-        axes.plot(
-            bits,
-            [max(100 - value, SMALLEST_ERROR) for value in accuracy],
-            style,
-            color=f"C{number % 10}",
-            linewidth=2.4 if thick else 1.1,
-            label=label,
-        )
-    errors = [max(100 - value, SMALLEST_ERROR) for _, accuracy in drawn.values() for value in accuracy]
+        width = 2.4 if thick else 1.1
+        axes.plot(bits, _errors(accuracy), style, color=f"C{number % 10}", linewidth=width, label=label)
+    errors = _errors(value for _, accuracy in drawn.values() for value in accuracy)
     smallest, largest = min(errors), max(errors)
     shown = [value for value in ACCURACY_TICKS if 0.8 * smallest <= 100 - value <= 1.02 * largest]
     axes.set(xscale="log", yscale="log", ylim=(min(100.0, 1.02 * largest), 0.9 * smallest))
@@ -126,6 +120,11 @@ def draw_curves(records: Records, path: Path) -> None:
     figure.legend(loc="outside right center", fontsize=9, frameon=False, title=title, alignment="left")
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
+
+
+def _errors(accuracy: Iterable[float]) -> list[float]:
+    """Percent, of accuracies in percent; above 0, which has no place on a log scale."""
+    return [max(100 - value, SMALLEST_ERROR) for value in accuracy]
 
 
 def first_for_some_bits(drawn: dict[str, tuple[list[float], list[float]]]) -> set[str]:

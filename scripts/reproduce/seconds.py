@@ -8,7 +8,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, variance
 
-from fedcomp.display.units import duration
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
 from fedcomp.replay.networks import NamedNetwork, networks
@@ -81,7 +80,7 @@ RUNS = Timed(
     f"seconds_{SEARCH.task.name}",
     commands(SEARCH, COMMITTED[SEARCH]),
     "rounds=5 seed=0",
-    [ACCURACY, "bits/total", *(clock_metric(*clock) for clock in CLOCKS)],
+    [ACCURACY, *(clock_metric(*clock) for clock in CLOCKS)],
 )
 EXPERIMENTS = (RUNS,)
 
@@ -101,9 +100,9 @@ without the cost of gradients. The page is written by `make reproduce PAPER=seco
 
 - Networks: {"; ".join(f"`network={name}`, {title}" for name, title in NETWORKS.items())}. The links of all clients are alike.
 - A phone computes {1000 * PHONE:g} ms a gradient of a sample: a stated figure, for a slow phone and a small network.
-- The first columns have how far the runs went, the accuracy at their end, and the mean round of the target.
-- A cell has the time until the first evaluation with {100 * TARGET:g} % test accuracy, one in five rounds: mean ± sample
-  standard deviation over seeds. It is empty where a seed has not reached it.
+- A cell has the seconds until the first evaluation with {100 * TARGET:g} % test accuracy, one in five rounds: mean ± sample
+  standard deviation over seeds. It is empty where a seed has not reached it. The first columns have how far the runs went,
+  the accuracy at their end, and the mean round of that evaluation.
 - **Bold** is the fastest of a column, and what differs from it by no more than {ERRORS:g} standard errors over seeds.
 
 {_table(records)}
@@ -146,19 +145,14 @@ def _table(records: Records) -> str:
     def cell(clock: tuple[str, float]) -> Cell:
         def text(runs: Records) -> str:
             label = runs.runs[0].about["label"]
-            if label not in times[clock]:
-                return ""
-            own = times[clock][label]
-            shown = duration(fmean(own)) if len(own) < 2 else f"{fmean(own):.3g} ± {variance(own) ** 0.5:.2g} s"
+            shown = spread(times[clock].get(label, ()), "{:.3g}".format)
             return f"**{shown}**" if label in first[clock] else shown
 
         return text
 
     def to_target(runs: Records) -> str:
         found = runs.collect(reached("round"))
-        if len(found) < len(runs):
-            return ""
-        return f"{fmean(found):.0f}"
+        return f"{fmean(found):.0f}" if len(found) == len(runs) else ""
 
     def order(label: str) -> tuple[bool, float]:
         own = times[CLOCKS[0]].get(label)
@@ -170,7 +164,7 @@ def _table(records: Records) -> str:
         ("seeds", lambda runs: str(len(runs))),
         ("rounds", rounds),
         ("accuracy, %", lambda runs: spread(runs.collect(lambda run: run.last(ACCURACY)), "{:.1f}".format, 100)),
-        (f"until {100 * TARGET:g} %", to_target),
+        (f"round of {100 * TARGET:g} %", to_target),
         *((title, cell(clock)) for title, clock in zip(titles, CLOCKS, strict=True)),
     ]
     return table("", rows, columns)
@@ -189,6 +183,6 @@ def _winners(records: Records) -> str:
             if "FedAvg" in times
             else ""
         )
-        level = f"; level with it {', '.join(first[1:])}" if first[1:] else ""
+        level = f"; level with it {'; '.join(first[1:])}" if first[1:] else ""
         lines.append(f"- {NETWORKS[name]}{', phone' if seconds else ''}: **{first[0]}**{ratio}{level}.")
     return "\n".join(lines)

@@ -108,7 +108,7 @@ def main(rank: int, size: int, folder: Path) -> None:
     torch.save(found, folder / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
-    os._exit(0)  # threads of gloo that outlive the interpreter abort the process now and then
+    os._exit(0)  # without the interpreter's end, in which one of these processes was aborted once
 
 
 def resumed(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, lr: float) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,15 @@ import itertools
 from pathlib import Path
 
 import yaml
+from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES, TASKS
 from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
 from scripts.reproduce.same_bits_places import places, tie
-from scripts.reproduce.same_bits_search import NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
-from scripts.reproduce.same_bits_tables import by, first_for_some_bits, standing
+from scripts.reproduce.same_bits_search import ACCURACY, NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
+from scripts.reproduce.same_bits_tables import by, draw_curves, first_for_some_bits, standing
 from tests.looped import looped
 
 METHODS = NEIGHBOURS / "method"
@@ -194,3 +196,19 @@ def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
 def test_what_is_drawn_thick_has_an_accuracy_that_nothing_has_reached_with_as_few_bits() -> None:
     drawn = {"few": ([1.0, 2.0], [30.0, 20.0]), "many": ([4.0, 8.0], [29.0, 90.0]), "never": ([3.0, 9.0], [30.0, 90.0])}
     assert first_for_some_bits(drawn) == {"few", "many"}
+
+
+def test_the_picture_holds_every_line_of_near_0_and_of_100_percent(tmp_path: Path, monkeypatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    runs = []
+    for label, accuracies in (("good", (0.1, 0.5, 1.0)), ("bad", (0.1, 0.03, 0.2))):
+        lines = [{"round": index, ACCURACY: value, "bits/total": 8.0 * index} for index, value in enumerate(accuracies)]
+        runs.append(Run({"label": label, "seed": "0"}, lines))
+    draw_curves(Records(runs), tmp_path / "a.png")
+    (axes,) = drawn[0].axes
+    low, high = sorted(axes.get_ylim())
+    shown = [value for line in axes.get_lines() for value in line.get_ydata()]
+    assert len(shown) == 4
+    assert all(low < value < high for value in shown)
+    assert min(shown) > 0
