@@ -23,8 +23,8 @@ from scripts.reproduce.fine_tuning_search import (
 from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 
-ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 20)
-SPEAKS = tuned("who_speaks", [ACCURACY, BIAS], (0.0003, 0.001, 0.003), 20)
+ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 50)
+SPEAKS = tuned("who_speaks", [ACCURACY, BIAS], (0.0003, 0.001, 0.003), 60)
 EXPERIMENTS = (ROLES, SPEAKS)
 DENSE = "fedit"
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -63,7 +63,7 @@ How methods are compared:
 
 - A rate is searched for each method on another seed, for {ROLES.trial_rounds} rounds: of clients' Adam, of FLASC's server (its clients have 0.01), of
   the steps of DeComFL and FedKSeed. Rates are a factor of about 3 apart, and are added until the best has one on either side.
-- Runs have fewer rounds than the experiments ({ROLES.rounds} of 50, {SPEAKS.rounds} of 60): with more they go on. Each method has the same local steps.
+- Runs have {ROLES.rounds} and {SPEAKS.rounds} rounds; a row with fewer says how many. Each method has the same local steps.
 - ± is the sample standard deviation over seeds; of a difference to FedIT, which is taken seed by seed, it is the standard error.
 
 ## Roles
