@@ -8,6 +8,7 @@ FLOOR := .venv-floor
 NEWEST_PYTHON ?= python3.14
 NEWEST := .venv-newest
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
+CAPABILITIES ?= default avx2
 
 .PHONY: help setup run real test thorough hf slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
@@ -60,8 +61,7 @@ docs-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a pa
 	$(VENV)/bin/mkdocs serve --no-strict --watch fedcomp
 
 processors: $(READY)  ## methods and codecs with torch's smaller sets of vector instructions; make test has the processor's own
-	ATEN_CPU_CAPABILITY=default $(RUN) -m pytest $(CONFORMANCE)
-	ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest $(CONFORMANCE)
+	set -e; for set in $(CAPABILITIES); do ATEN_CPU_CAPABILITY=$$set $(RUN) -m pytest $(CONFORMANCE); done
 
 floor: $(FLOOR)/.ready  ## fast tests on the lowest versions that pyproject.toml admits (FLOOR_PYTHON=python3.12)
 	$(FLOOR)/bin/python -m pytest

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).resolve().parents[1] / ".ci" / "run"
-STEPS = ["check", "docs", "test", "thorough", "processors", "hf"]
+TESTS = ["check", "docs", "test", "thorough"]
+STEPS = [*TESTS, "processors", "hf"]
 
 if not RUN.exists():
     pytest.skip(".ci/run is only in the project's own folder", allow_module_level=True)
@@ -28,7 +29,8 @@ def _calls(folder: Path, main: str, found: dict[str, int]) -> list[str]:
     _program(project / ".ci" / "run", "")
     shutil.copy(RUN, project / ".ci" / "run")
     _program(project / ".venv" / "bin" / "python", f"echo {main}")
-    _program(folder / "bin" / "make", f'echo "${{BARE:-}}$*" >> {log}')
+    vectors = "${ATEN_CPU_CAPABILITY:+ on $ATEN_CPU_CAPABILITY}"
+    _program(folder / "bin" / "make", f'echo "${{BARE:-}}$*{vectors}" >> {log}')
     for name, status in found.items():
         _program(folder / name, f"exit {status}")
     environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYENV_ROOT": str(folder / "pyenv")}
@@ -55,6 +57,10 @@ def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path
     ids=["on the path", "beside a newer one", "of pyenv"],
 )
 def test_the_newest_other_python(tmp_path: Path, main: str, found: dict[str, int], newest: str) -> None:
-    (*steps, last) = _calls(tmp_path, main, found)
-    assert steps == STEPS
-    assert last == f"newest NEWEST_PYTHON={tmp_path / newest if '/' in newest else newest}"
+    python = tmp_path / newest if "/" in newest else newest
+    assert _calls(tmp_path, main, found) == [
+        *TESTS,
+        f"newest NEWEST_PYTHON={python} on default",
+        "processors CAPABILITIES=avx2",
+        "hf",
+    ]
