@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from scripts.reproduce.clocks import NETWORKS, clock_metric
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.fine_tuning_search import (
     ACCURACY,
     BIAS,
+    CLOCKS,
     METHODS,
     PERPLEXITY,
     RATE,
@@ -20,7 +22,7 @@ from scripts.reproduce.fine_tuning_search import (
     label,
     tuned,
 )
-from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
+from scripts.reproduce.markdown import Cell, average, made_with, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 
 ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 50)
@@ -98,6 +100,8 @@ than FedIT's, and how much worse the perplexity is in the last round.
 
 {_savings(roles, PERPLEXITY)}
 
+{_seconds(roles, PERPLEXITY)}
+
 ## Who speaks
 
 {made_with(SPEAKS, folder[SPEAKS])}
@@ -108,7 +112,7 @@ the largest class has 34.0 % of the test windows. Trained centrally, adapter and
 
 {_table(speaks, ACCURACY, "accuracy, %", 100)}
 
-{_not_learnt(speaks)}
+{_not_learnt(speaks) or _seconds(speaks, ACCURACY)}
 
 {picture("Accuracy against bits", PICTURES[SPEAKS.name], speaks)}
 
@@ -156,8 +160,9 @@ def _rows(runs: Records) -> list[tuple[str, Records]]:
     return sorted(rows, key=lambda row: _a_round(row[1], "bits/total"))
 
 
-def _a_round(own: Records, bits: str) -> float:
-    return fmean(run.lines[-1][bits] / run.lines[-1]["round"] for run in own)
+def _a_round(own: Iterable[Run], metric: str) -> float:
+    """The mean of what adds up from round to round."""
+    return fmean(run.lines[-1][metric] / run.lines[-1]["round"] for run in own)
 
 
 def _table(runs: Records, metric: str, title: str, factor: float) -> str:
@@ -195,6 +200,38 @@ def _at_equal_bits(runs: Records, metric: str, factor: float) -> str:
 def _by(run: Run, limit: float, metric: str) -> float | None:
     """The metric at the last evaluation by which no more bits were sent; None: before that of the first rounds."""
     return next((one.get(metric) for one in reversed(run.lines) if 0 < one["bits/total"] <= limit), None)
+
+
+def _seconds(runs: Records, metric: str) -> str:
+    """Seconds of a round and to half of FedIT's gain, on both networks; nothing where no run has times."""
+    dense = runs.where(label=label(DENSE))
+    before, after = average(dense, lambda run: run.at(0, metric)), average(dense, lambda run: run.last(metric))
+    if before is None or after is None or not runs.collect(lambda run: run.last(clock_metric(*CLOCKS[0]))):
+        return ""
+    target, gain = (before + after) / 2, after - before
+
+    def a_round(time: str) -> Cell:
+        return lambda own: spread(
+            own.collect(lambda run: _a_round([run], time) if time in run.lines[-1] else None), _shown
+        )
+
+    def to_target(name: str) -> Cell:
+        def value(run: Run) -> float | None:
+            return next((line.get(name) for line in run.lines if (line[metric] - target) * gain >= 0), None)
+
+        return lambda own: spread(found, _shown) if len(found := own.collect(value)) == len(own) else ""
+
+    columns: list[tuple[str, Cell]] = [(f"round of {_shown(target)}", to_target("round"))]
+    for network, seconds in CLOCKS:
+        time = clock_metric(network, seconds)
+        columns += [(f"{NETWORKS[network]}, a round", a_round(time)), (f"to {_shown(target)}", to_target(time))]
+    return f"""\
+### Seconds on two networks
+
+[The clock](../network.md) times what was sent, without the cost of gradients: seconds a round, and to the first evaluation with half
+of FedIT's gain. Empty: a seed has not reached it, or a run did not record its traffic.
+
+{table("method", _rows(runs), columns)}"""
 
 
 def _savings(runs: Records, metric: str) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RecordedRun
+from scripts.reproduce.clocks import clock_metric, with_times
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import Records
 from scripts.reproduce.same_bits_search import COMMITTED, next_rate
@@ -18,6 +21,7 @@ METHODS = (
     "flasc_update", "fedsa_lora", "decomfl", "fedkseed",
 )  # fmt: skip
 PERPLEXITY, ACCURACY, LOSS, BIAS = "test/perplexity", "test/accuracy", "test/loss", "adapter/bias"
+CLOCKS = (("symmetric_10", 0.0), ("cell_20", 0.0))
 RATE = "vars.lr"
 TRIAL, SEEDS = "10", ("0", "1", "2")
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "fine_tuning" / "method"
@@ -37,6 +41,10 @@ class Tuned(Experiment):
     trial_rounds: int = field(kw_only=True)
     rounds: int = field(kw_only=True)
     records: Callable[[Tuned], Records] = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
+
+    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
+        """Its evaluations, with the time of each on both networks."""
+        return with_times(recorded, CLOCKS)
 
     def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
         """All trials, then the first seed of every method, then the next seed."""
@@ -79,13 +87,13 @@ def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int
     """An experiment of conf/experiment/fine_tuning.
 
     Args:
-        metrics: of each evaluation, beside the loss and the bits. rates: the first that are tried. rounds: of a run.
+        metrics: of each evaluation, beside the loss, bits and times. rates: the first that are tried. rounds: of a run.
     """
     return Tuned(
         name,
         [f"-m experiment=fine_tuning/{name}"],
         f"rounds=2 eval_every=1 {METHOD}={','.join(METHODS)}",
-        [*metrics, LOSS, "bits/uplink", "bits/total"],
+        [*metrics, LOSS, "bits/uplink", "bits/total", *(clock_metric(*clock) for clock in CLOCKS)],
         [RATE],
         rates=rates,
         trial_rounds=10,

@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, variance
 
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
-from fedcomp.replay.networks import NamedNetwork, networks
-from fedcomp.replay.replayed import replayed
+from scripts.reproduce.clocks import NETWORKS, clock_metric, with_times
 from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
@@ -19,17 +17,11 @@ from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES
 from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, GROUP, ROWS, SEEDS, Search, chosen
 
-NETWORKS = {"symmetric_10": "10 : 10 Mbit/s", "asymmetric_10": "100 : 10 Mbit/s", "cell_20": "cell of 20 Mbit/s up"}
 PHONE = 1e-3
 """Seconds of one sample's gradient."""
 CLOCKS = tuple((name, seconds) for seconds in (0.0, PHONE) for name in NETWORKS)
 TARGET, ROUNDS = 0.85, 120
 (SEARCH,) = (search for search in SEARCHES if search.task.name == "fashion_mnist")
-
-
-def clock_metric(network: str, seconds: float) -> str:
-    """What the records call the time on a network, with so many seconds a gradient."""
-    return f"time/{network}/{1000 * seconds:g}ms"
 
 
 class Timed(Experiment):
@@ -42,21 +34,7 @@ class Timed(Experiment):
 
     def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
         """Its evaluations, with the time of each on every network."""
-        lines = [dict(line) for line in recorded.lines]
-        if recorded.state != "finished":
-            return lines
-        for clock in CLOCKS:
-            again, _ = replayed(recorded, _network(*clock))
-            times = {line["round"]: line["time/total"] for line in again.lines}
-            for line in lines:
-                line[clock_metric(*clock)] = times[line["round"]]
-        return lines
-
-
-@functools.cache
-def _network(name: str, seconds: float) -> NamedNetwork:
-    (found,) = networks([f"network={name}", f"network.seconds_per_gradient={seconds:g}"])
-    return found
+        return with_times(recorded, CLOCKS)
 
 
 def _start(search: Search) -> str:

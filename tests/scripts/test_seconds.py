@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcomp.records.reader import read_runs
+from scripts.reproduce.clocks import clock_metric
 from scripts.reproduce.records import Folder, Run
 from scripts.reproduce.same_bits_search import COMMITTED
-from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, clock_metric, commands, fastest, reached
+from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, commands, fastest, reached
 
 
 def test_every_method_with_a_choice_is_run_without_a_limit_of_bits() -> None:
