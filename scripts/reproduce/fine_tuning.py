@@ -25,8 +25,8 @@ from scripts.reproduce.fine_tuning_search import (
 from scripts.reproduce.markdown import Cell, average, made_with, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 
-ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 50)
-SPEAKS = tuned("who_speaks", [ACCURACY, BIAS], (0.0003, 0.001, 0.003), 60)
+ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 20)
+SPEAKS = tuned("who_speaks", [ACCURACY, BIAS], (0.0003, 0.001, 0.003), 20)
 EXPERIMENTS = (ROLES, SPEAKS)
 DENSE = "fedit"
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
