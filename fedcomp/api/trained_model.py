@@ -22,7 +22,7 @@ from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import Flat, copy_sharing_frozen, statistics_of, trained_parameters
 from fedcomp.model.lora.moved import moved_module
-from fedcomp.provenance.check import check_frozen
+from fedcomp.provenance.check import check_model
 from fedcomp.records.checkpoint import CheckpointContent, read_last
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
@@ -82,7 +82,7 @@ def trained_repetitions(
     network = simulation.model
     if isinstance(network, TaskModel):
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
-    check_frozen(folder, network.frozen)
+    check_model(folder, config.model, network.frozen)
     content = read_last(folder / CHECKPOINT)
     if content is None:
         raise ValueError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcomp.provenance.code import code_files, code_parts
-from fedcomp.provenance.data import FROZEN, data_parts, frozen_parts
+from fedcomp.provenance.data import FROZEN, data_parts, model_parts
 from fedcomp.provenance.machine import commits, device_versions, host, job, now, processor, versions
 from fedcomp.records.provenance import (
     Fingerprints,
@@ -34,21 +34,21 @@ UNKNOWN = "an earlier fedcomp began this run without recording its data and code
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a run reads besides its config: fingerprints of its data, the user's own code, the model's frozen tensors.
+    """What a run reads besides its config: fingerprints of its data, the user's own code, what its model begins with.
 
     Attributes:
-        frozen: None: not known, as of a finished run, whose model is not built.
+        model: files and frozen tensors; None: not known, as of a finished run, whose model is not built.
     """
 
     data: Fingerprints
     code: Fingerprints
-    frozen: Fingerprints | None = None
+    model: Fingerprints | None = None
 
     def changed(self, since: Provenance) -> list[str]:
         """The differences from the run's last session, a few words each; code first, as it may produce the data."""
         data, code = differences(since.data, self.data), differences(since.code, self.code)
-        frozen = () if self.frozen is None else differences(since.frozen, self.frozen)
-        kinds = {"code": code, "data": data, "model": frozen}
+        model = () if self.model is None else _in_model(since.model, self.model)
+        kinds = {"code": code, "data": data, "model": model}
         return [f"{kind}: {one}" for kind, found in kinds.items() for one in found]
 
 
@@ -60,17 +60,31 @@ def run_inputs(
     Args:
         load: loads its dataset; called only if needed. frozen: the model's frozen tensors by name; None: not known.
     """
-    parts = None if frozen is None else frozen_parts(frozen)
+    parts = None if frozen is None else model_parts(config["model"], frozen)
     return RunInputs(data_parts(config["dataset"], load), code_parts(config), parts)
 
 
-def check_frozen(folder: Path, frozen: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if the frozen tensors of a run's model, built anew, are not those that it was trained with."""
-    before = read_provenance(folder) if frozen else None
-    if before is not None and any(differences(before.frozen, frozen_parts(frozen))):
+def check_model(folder: Path, options: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if a run's model does not begin with what it was trained with, as far as that is there.
+
+    Args:
+        options: the resolved config group `model`. frozen: the model's frozen tensors by name; {}: not known.
+    """
+    before = read_provenance(folder)
+    changed = [] if before is None else _in_model(before.model, model_parts(options, frozen))
+    if changed == [f"{FROZEN} has changed"]:
         raise ValueError(
             f"{folder}: the model's {FROZEN} are not those of the run: restore the file that the model reads them from"
         )
+    if changed:
+        raise ValueError(f"{folder}: the model's files are not those of the run: {_some(changed)}; restore them")
+
+
+def _in_model(before: Fingerprints, now: Fingerprints) -> list[str]:
+    """Differences in what both have: of files by their names, else of the frozen tensors."""
+    common = before.keys() & now.keys()
+    found = list(differences({name: before[name] for name in common}, {name: now[name] for name in common}))
+    return [one for one in found if not one.startswith(FROZEN)] or found
 
 
 @dataclass(frozen=True)
@@ -146,9 +160,9 @@ class SessionProvenance:
         self.session = replace(self.session, forms=judge().in_words())
         earlier = self.before.sessions if self.before is not None else ()
         since = self.before.since if self.before is not None else self.session.from_round
-        sessions, frozen = (*earlier, self.session), self.inputs.frozen or {}
+        sessions, model = (*earlier, self.session), self.inputs.model or {}
         continues = self.before.continues if self.before is not None else None
-        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, frozen, continues)
+        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, model, continues)
         write_provenance(self.folder, provenance)
 
 

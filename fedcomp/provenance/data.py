@@ -1,14 +1,15 @@
-"""Fingerprints of a run's dataset, and of its model's frozen tensors.
+"""Fingerprints of a run's dataset, and of what its model begins with: files, and frozen tensors.
 
 A dataset's module may have a function `data_files(**options)` that returns the files its samples come from, given the
 options of its config; [] if the options determine the samples. The fingerprint is then that of the files, without
-loading the dataset. Otherwise it is that of the samples.
+loading the dataset. Otherwise it is that of the samples. A model's module may have `model_files(**options)`.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +33,35 @@ def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[
     Raises:
         ValueError: a file cannot be read, or the dataset cannot be loaded.
     """
-    data_files = getattr(_module(str(options.get("_target_"))), "data_files", None)
-    if data_files is None:
+    files = _files("data_files", options)
+    if files is None:
         return _samples(load())
-    files = data_files(**{key: value for key, value in options.items() if not key.startswith("_")})
     if not files:
         return {}
     return fingerprints(files) or _samples(load())
 
 
-def frozen_parts(frozen: Mapping[str, Tensor]) -> dict[str, Fingerprint]:
-    """One fingerprint of all of them; {} if there are none."""
+def model_parts(options: Mapping[str, Any], frozen: Mapping[str, Tensor]) -> dict[str, Fingerprint]:
+    """Fingerprints of the model's files, and one of all its frozen tensors; {} if it has neither.
+
+    Args:
+        options: the resolved config group `model`. frozen: its tensors by name.
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    return fingerprints(_files("model_files", options) or []) | _frozen(frozen)
+
+
+def _files(function: str, options: Mapping[str, Any]) -> list[Path] | None:
+    """What the function of this name returns for the options of a config group; None: their module has none such."""
+    files_of = getattr(_module(str(options.get("_target_"))), function, None)
+    if files_of is None:
+        return None
+    found: list[Path] = files_of(**{key: value for key, value in options.items() if not key.startswith("_")})
+    return found
+
+
+def _frozen(frozen: Mapping[str, Tensor]) -> dict[str, Fingerprint]:
     if not frozen:
         return {}
     import torch

@@ -22,8 +22,8 @@ from fedcomp.records.provenance import Commit
 if TYPE_CHECKING:  # it takes seconds to import
     import torch
 
-PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn")
-"""Packages that affect results: they compute, decode pictures or contain data."""
+PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn", "transformers", "tokenizers")
+"""Packages that affect results: they compute, decode pictures, make tokens or contain data."""
 GIT_SECONDS = 10.0
 DRIVER = Path("/proc/driver/nvidia/version")
 GIB = 2.0**30

@@ -84,7 +84,7 @@ class Provenance:
     Attributes:
         data, code: what the last session read. sessions: in order.
         since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
-        frozen: the model's frozen tensors, which no checkpoint has.
+        model: the files that the model is read from, and its frozen tensors, which no checkpoint has.
         continues: the finished run of fewer rounds that this one went on from, whose sessions are the first here.
     """
 
@@ -92,7 +92,7 @@ class Provenance:
     code: Fingerprints
     sessions: tuple[SessionRecord, ...] = field(default_factory=tuple)
     since: int = 0
-    frozen: Fingerprints = field(default_factory=dict)
+    model: Fingerprints = field(default_factory=dict)
     continues: str | None = None
 
 
@@ -107,9 +107,9 @@ def read_provenance(folder: Path) -> Provenance | None:
     try:
         content = json.loads(path.read_bytes())
         sessions = tuple(_session(one) for one in content["sessions"])
-        frozen = _parts(content.get("frozen", {}))
+        model = _parts(content.get("model", content.get("frozen", {})))
         data, code, since = _parts(content["data"]), _parts(content["code"]), int(content["since"])
-        return Provenance(data, code, sessions, since, frozen, content.get("continues"))
+        return Provenance(data, code, sessions, since, model, content.get("continues"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -186,12 +186,10 @@ def _below(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def run_name(place: RunPlace, simulation: Simulation) -> str:
     """Names the run for both ends: its name, hash and seed, the version of the code, and fingerprints of what it reads.
 
-    Those are of the data set, of the user's own code, and of tensors of the model that nobody trains.
+    Those are of the data set, of the user's own code, and of the model's files and the tensors that nobody trains.
     """
     read = run_inputs(place.plain, lambda: simulation.dataset, frozen_of(simulation.model))
-    parts = [
-        f"{name}: {one.digest}" for kind in (read.data, read.code, read.frozen or {}) for name, one in kind.items()
-    ]
+    parts = [f"{name}: {one.digest}" for kind in (read.data, read.code, read.model or {}) for name, one in kind.items()]
     data = digest("\n".join(parts).encode())[:12]
     return "/".join(place.path.parts[-3:]) + f" with data and code {data}, fedcomp {__version__}"
 

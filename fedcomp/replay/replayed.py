@@ -16,6 +16,7 @@ from fedcomp.network.clock import Clock
 from fedcomp.network.retime import retime
 from fedcomp.network.traffic.file import FILE, save
 from fedcomp.network.traffic.segments import read_traffic
+from fedcomp.provenance.check import check_model
 from fedcomp.random.keys import Key
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
@@ -35,7 +36,8 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
     Args:
         partial: take unfinished runs, up to the last round that was recorded.
     Raises:
-        ValueError: it is unfinished, recorded no traffic, had a deadline, or the network has too few clients.
+        ValueError: it is unfinished, recorded no traffic, had a deadline, the model's files are others now, or the
+            network has too few clients.
     """
     if run.state == "unreadable":
         raise ValueError(f"{run.folder}: {run.error}")
@@ -43,6 +45,9 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
         raise ValueError(f"{run.folder} has no record: {RECORD} is missing or empty")
     if not run.finished and not partial:
         raise ValueError(f"{run.folder} is {run.state}: finish it first, or give --partial for the rounds so far")
+    options = yaml.safe_load((run.folder / CONFIG).read_bytes())["model"]  # with the modules of classes
+    if str(options.get("_target_")).startswith("fedcomp."):  # what others name is not imported
+        check_model(run.folder, options, {})
     traffic = read_traffic(run.folder)
     if traffic.deadline is not None:
         raise ValueError(

@@ -125,7 +125,8 @@ def most_clients(simulation: Simulation) -> int:
 
 def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:
     """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
-    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code)):
+    model = "the model's parts", mine.model or {}, main.model or {}
+    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code), model):
         for difference in differences(its, own):
             raise ValueError(
                 f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"

@@ -57,7 +57,7 @@ def test_it_is_neither_sent_nor_saved_and_the_model_is_whole(base: Path, tmp_pat
     assert torch.equal(model.base, torch.full((100, 64), 0.01))
     assert bool(model.head.weight.any())
     assert f"model: {HEAD:,} trained numbers, 6,400 frozen, 0 statistics" in (done.folder / LOG).read_text()
-    (kept,) = json.loads((done.folder / "provenance.json").read_text())["frozen"].values()
+    (kept,) = json.loads((done.folder / "provenance.json").read_text())["model"].values()
     assert (kept["files"], kept["bytes"]) == (1, 4 * 6400)
 
 

@@ -301,7 +301,9 @@ def test_processes_on_other_data_are_refused() -> None:
     from fedcomp.records.provenance import Fingerprint
     from fedcomp.training.build import _check_same_inputs
 
-    mine = RunInputs({"mine.csv": Fingerprint("aa", 1, 3)}, {})
+    parts = {"mine.csv": Fingerprint("aa", 1, 3)}
+    mine = RunInputs(parts, {}, parts)
     _check_same_inputs(mine, mine)
-    with pytest.raises(ValueError, match="are not those of process 0: mine.csv has changed"):
-        _check_same_inputs(mine, replace(mine, data={"mine.csv": Fingerprint("bb", 1, 3)}))
+    for kind, words in (("data", "data"), ("model", "the model's parts")):
+        with pytest.raises(ValueError, match=f"{words} on .* are not those of process 0: mine.csv "):
+            _check_same_inputs(mine, replace(mine, **{kind: {"mine.csv": Fingerprint("bb", 1, 3)}}))

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedcomp.core.validate import check_choice, check_count
 from fedcomp.model.flat import draw
-from fedcomp.model.hf.folder import Loaded, Wanted, config_from, config_of, drawn, is_causal, load
+from fedcomp.model.hf.folder import CONFIG, Loaded, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
 from fedcomp.model.hf.network import HfNetwork
 from fedcomp.model.lora.add import ALL_LINEAR, add_lora, linear_size, within
@@ -96,6 +96,12 @@ def network(
         made.redraw()  # the head before the adapters, as when first values are drawn again
         add_lora(base, rank, alpha, targets, dropout, rslora, trains, a_init, heads, last, layer_size)
     return made
+
+
+def model_files(path: str | None = None, initial: str = "pretrained", **_: object) -> list[Path]:
+    """What `network` reads, of those that are there; a tokenizer's files are the dataset's."""
+    folder = None if path is None else Path(path).expanduser()
+    return [] if folder is None else [folder / CONFIG] if initial == "random" else files_read(folder)
 
 
 def layer_size(part: nn.Module) -> tuple[int, int] | None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from fedcomp.api import Run, run
 from fedcomp.api.export import export
 from fedcomp.records.checkpoint import read_last
+from fedcomp.records.reader import read_runs
 from fedcomp.records.run_folder import CHECKPOINT
+from fedcomp.replay.networks import networks
+from fedcomp.replay.replayed import replayed
 
 transformers = pytest.importorskip("transformers", reason="the extra hf")
+saved = pytest.importorskip("safetensors.torch", reason="the extra hf")
 
 NETWORK = "{model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4}"
 GIVEN = ("model=hf", "model.initial=random", f"model.config={NETWORK}", "model.rank=4", "dataset=text")
@@ -104,3 +110,27 @@ def test_the_folder_of_the_small_llama_names_the_script_that_makes_it(tmp_path: 
     missing = tmp_path / "shakespeare_llama_0000"
     with pytest.raises(ValueError, match="no such folder; python scripts/pretrain_small.py makes it"):
         _run(tmp_path, "rounds=1", "model.initial=pretrained", "model.config=null", f"model.path={missing}", *STEPS)
+
+
+def test_another_base_is_refused_by_the_name_of_its_file(tmp_path: Path) -> None:
+    """A run with half of its rounds does not go on, is not evaluated, and its traffic is not timed."""
+    base = tmp_path / "base"
+    transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(vocab_size=259, **yaml.safe_load(NETWORK))
+    ).save_pretrained(base)
+    given = "model.initial=pretrained", "model.config=null", f"model.path={base}", "record_traffic=true", *STEPS
+    done = _run(tmp_path, "rounds=2", *given)
+    before = replayed(*read_runs([done.folder]), *networks(["network=lte"]))
+    kept = json.loads((done.folder / "provenance.json").read_text())["model"]
+    assert sorted(kept) == ["config.json", "frozen tensors", "generation_config.json", "model.safetensors"]
+    weights = saved.load_file(base / "model.safetensors")
+    saved.save_file(
+        {name: 1.01 * tensor for name, tensor in weights.items()}, base / "model.safetensors", {"format": "pt"}
+    )
+    for read in (done.model, lambda: replayed(*read_runs([done.folder]), *networks(["network=lte"]))):
+        with pytest.raises(ValueError, match=r"not those of the run: model\.safetensors has changed; restore them"):
+            read()
+    with pytest.raises(ValueError, match=r"have changed since .*: model: model\.safetensors has changed; restore them"):
+        _run(tmp_path, "rounds=4", *given)
+    shutil.rmtree(base)
+    assert replayed(*read_runs([done.folder]), *networks(["network=lte"]))[0].lines == before[0].lines
