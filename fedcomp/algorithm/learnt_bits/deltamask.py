@@ -34,13 +34,12 @@ from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, 
 from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.client.solver import learning_rate_factor
 from fedcomp.compressor.fuse_filter import FuseFilter
-from fedcomp.compressor.sparsifiers.sparse_indices import compact
+from fedcomp.compressor.sparsifiers.sparse_indices import places_field, read_places
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.rows import count_along_rows
 from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned, bits_for
+from fedcomp.wire.coding import Arithmetic, Shortest, Unsigned, bits_for
 from fedcomp.wire.payload import CountFrom
 
 CODINGS = ("filter", "places", "arithmetic", "auto")
@@ -160,7 +159,7 @@ class DeltaMask(MaskProbabilities):
             (bits,) = ctx.link.up(Payload({"flips": Field(sent.to(torch.uint8), coding)})).expect(flips=dim)
             return bits > 0, {}
         if self.coding == "places":
-            return _read_places(ctx.link.up(Payload({"gaps": _gaps(sent)})).fields["gaps"], dim), {}
+            return read_places(ctx.link.up(Payload({"gaps": places_field(sent)})).fields["gaps"], dim), {}
         key = ctx.key.fold_in("filter")
         if self.coding == "filter":
             received = ctx.link.up(self.filter.encode(sent, cohort.ids, key))
@@ -169,7 +168,7 @@ class DeltaMask(MaskProbabilities):
 
     def read_shorter(self, received: Payload, ids: Tensor, key: Key, dim: int) -> tuple[Tensor, Metrics]:
         """[M, d] bool the flips that messages of `shorter` hold, and their `delta/tries`: 0 without a filter."""
-        found, fields = _read_places(received.fields["gaps"], dim), received.fields
+        found, fields = read_places(received.fields["gaps"], dim), received.fields
         if not fields["filter"].data.any():
             return found, {"delta/tries": torch.zeros(len(found), device=found.device)}
         filters = Payload({name: fields[name] for name in ("keys", "tries", "cells")})
@@ -183,9 +182,9 @@ def shorter(sent: Tensor, fuse: FuseFilter, ids: Tensor, key: Key) -> Payload:
     """
     num, dim = sent.sum(1), sent.shape[1]
     filter_bits = torch.tensor([fuse.bits(one) for one in num.tolist()], device=sent.device)
-    by_filter = filter_bits < _gaps(sent).bits
+    by_filter = filter_bits < places_field(sent).bits
     filters = fuse.encode(sent & by_filter[:, None], ids, key).fields
-    places = _gaps(sent & ~by_filter[:, None])
+    places = places_field(sent & ~by_filter[:, None])
     assert places.count is not None
     number = Field(places.count[:, None], Unsigned(bits_for(dim + 1), dim + 1))
     return Payload(
@@ -211,25 +210,6 @@ def _num_filters(row: Mapping[str, Tensor]) -> int:
 
 def _tries(received: Payload) -> Metrics:
     return {"delta/tries": received.fields["tries"].data[:, 0].to(torch.float32)}
-
-
-def _gaps(sent: Tensor) -> Field:
-    """The places of flips [M, d], each as the number of entries since the one before."""
-    dim = sent.shape[1]
-    places = compact(torch.arange(dim, device=sent.device).expand(len(sent), -1), sent)
-    count = sent.sum(1)
-    there = torch.arange(dim, device=sent.device) < count[:, None]
-    gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
-    return Field(gaps, Shortest(tuple(Rice(width, dim) for width in range(16))), count)
-
-
-def _read_places(gaps: Field, dim: int) -> Tensor:
-    """[M, d] bool, from `_gaps`."""
-    assert gaps.count is not None
-    at = count_along_rows(gaps.data + 1) - 1
-    there = torch.arange(at.shape[1], device=at.device) < gaps.count[:, None]
-    found = torch.zeros(len(at), dim + 1, dtype=torch.bool, device=at.device)
-    return found.scatter_(1, torch.where(there, at, dim), True)[:, :dim]
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:

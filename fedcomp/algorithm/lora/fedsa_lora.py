@@ -17,7 +17,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, d of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,7 +30,6 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
-from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice
 from fedcomp.evaluation.personal import PersonalModels
@@ -76,7 +74,7 @@ class FedSALoRA(Algorithm):
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSALoRAState:
         """The first model everywhere. Raises ValueError: it has no adapters, or does not train their A."""
         LoraLayout.of(setup.tensors).check_trains_a()
-        shared = _shared(setup.tensors)
+        shared = Fragment.of_factor(setup.tensors, "A")
         columns = shared.part.rest.take(torch.arange(len(theta), device=theta.device))
         uplink = shared.own(self.uplink).init(setup.num_clients, shared.part.take(theta))
         took_part = torch.zeros(setup.num_clients, 1, dtype=torch.bool, device="cpu")
@@ -85,7 +83,7 @@ class FedSALoRA(Algorithm):
 
     def round(self, state: FedSALoRAState, cohort: Cohort, ctx: Context) -> tuple[FedSALoRAState, Metrics]:
         """One round; the metrics of the training."""
-        shared = _shared(ctx.clients.tensors)
+        shared = Fragment.of_factor(ctx.clients.tensors, "A")
         a = ctx.send_dense("a", shared.part.take(state.theta), cohort)
         stats = ctx.send_stats(state.stats, cohort)
         whole = state.theta.expand(cohort.size, -1)
@@ -109,8 +107,3 @@ class FedSALoRA(Algorithm):
             return state.theta.index_copy(0, state.columns, state.own[client]), state.stats
 
         return PersonalModels(state.took_part[:, 0], of_client)
-
-
-def _shared(tensors: Sequence[ParameterTensor]) -> Fragment:
-    """A of all adapters."""
-    return Fragment.of(tensors, lambda tensor: tensor.lora is not None and tensor.lora.role == "A")

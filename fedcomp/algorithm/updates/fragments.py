@@ -37,6 +37,11 @@ class Fragment:
         """The tensors for which `belongs` is true."""
         return cls(ParameterSubset.of(tensors, belongs), tuple(tensor for tensor in tensors if belongs(tensor)))
 
+    @classmethod
+    def of_factor(cls, tensors: Sequence[ParameterTensor], role: str) -> Fragment:
+        """A or B of all low-rank adapters."""
+        return cls.of(tensors, lambda tensor: tensor.lora is not None and tensor.lora.role == role)
+
     def own(self, compressor: Compressor) -> Compressor:
         """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""
         return compressor.for_tensors(self.tensors) if compressor.columns != AllColumns() else compressor

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
 from fedcomp.wire import Field
-from fedcomp.wire.coding import Ascending, Bitmap, Rice, bits_for
+from fedcomp.wire.coding import Ascending, Bitmap, Rice, Shortest, bits_for
 
 INDEX_CODES = ("auto", "index", "bitmap", "rice")
 
@@ -55,6 +55,29 @@ def read_indices(code: str, data: Tensor, k: int) -> Tensor:
         return count_along_rows(data + 1) - 1
     # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
     return data.sort(dim=1, descending=True, stable=True).indices[:, :k]
+
+
+def places_field(chosen: Tensor) -> Field:
+    """The places of the entries under the mask `chosen` [M, D], any number a row, as gaps between them.
+
+    A row has ceil(log2(D + 1)) bits for the number, and if it has any entry 4 bits for which of 16 Rice codes is the
+    shortest.
+    """
+    dim = chosen.shape[1]
+    places = compact(torch.arange(dim, device=chosen.device).expand(len(chosen), -1), chosen)
+    count = chosen.sum(1)
+    there = torch.arange(dim, device=chosen.device) < count[:, None]
+    gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
+    return Field(gaps, Shortest(tuple(Rice(width, dim) for width in range(16))), count)
+
+
+def read_places(field: Field, dim: int) -> Tensor:
+    """[M, D] bool the mask, from `places_field`."""
+    assert field.count is not None
+    at = count_along_rows(field.data + 1) - 1
+    there = torch.arange(at.shape[1], device=at.device) < field.count[:, None]
+    found = torch.zeros(len(at), dim + 1, dtype=torch.bool, device=at.device)
+    return found.scatter_(1, torch.where(there, at, dim), True)[:, :dim]
 
 
 def compact(x: Tensor, mask: Tensor) -> Tensor:

@@ -9,9 +9,10 @@ import torch
 
 from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.algorithm.fedpm import FedPM
-from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask, _gaps, kl, largest, shorter
+from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask, kl, largest, shorter
 from fedcomp.client.adam import Adam
 from fedcomp.compressor.fuse_filter import FuseFilter
+from fedcomp.compressor.sparsifiers.sparse_indices import places_field
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
@@ -128,7 +129,9 @@ def _evenly(dim: int, num: int, last: int) -> torch.Tensor:
 def test_auto_sends_each_row_in_the_shorter_code_and_places_if_both_are_as_long() -> None:
     """A bit, and 40 + 4 A(n) bits of a filter, or ceil(log2(d + 1)) for n and the shortest Rice code."""
     dim, filters, key = 40_000, FuseFilter(4, 4), Key(("k",))
-    by_last = {int(_gaps(_evenly(dim, 100, last)).bits): _evenly(dim, 100, last) for last in range(6000, 6200, 8)}
+    by_last = {
+        int(places_field(_evenly(dim, 100, last)).bits): _evenly(dim, 100, last) for last in range(6000, 6200, 8)
+    }
     limit = filters.bits(100)
     rows = {
         "none": torch.zeros(1, dim, dtype=torch.bool),
@@ -142,7 +145,7 @@ def test_auto_sends_each_row_in_the_shorter_code_and_places_if_both_are_as_long(
     payload = shorter(sent, filters, ids, key)
     filtered = payload.fields["filter"].data[:, 0].tolist()
     assert dict(zip(rows, filtered, strict=True)) == dict.fromkeys(rows, 0) | {"longer": 1, "many": 1}
-    each = [(filters.bits(int(row.sum())), int(_gaps(row[None]).bits)) for row in sent]
+    each = [(filters.bits(int(row.sum())), int(places_field(row[None]).bits)) for row in sent]
     assert payload.bits.tolist() == [1 + min(one) for one in each]
     assert payload.bits.tolist()[0] == 1 + 16  # of no flips only their number
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
+from fedcomp.algorithm.lora.fedsrd import FedSRD
 from fedcomp.algorithm.lora.ffa_lora import FFALoRA
 from fedcomp.algorithm.lora.flasc import FLASC
 from fedcomp.algorithm.lora.rolora import RoLoRA
@@ -36,6 +37,8 @@ CASES = [
     AlgorithmCase("ffa_lora", FFALoRA(SGD, ServerSgd(), DENSE, DENSE), dense, lora_mlp_b),
     AlgorithmCase("fedsa_lora", FedSALoRA(SGD, DENSE), _a_alone, lora_mlp),
     AlgorithmCase("fedsa_lora-topk", FedSALoRA(SGD, TOPK, "uniform"), None, lora_mlp_head),
+    AlgorithmCase("fedsrd", FedSRD(SGD, drop=0.5), None, lora_mlp_head),
+    AlgorithmCase("fedsrd-whole", FedSRD(SGD, 0.5, 0.2, truncates=False, drop=0.0, weights="samples"), None, lora_mlp),
     AlgorithmCase("flasc", FLASC(SGD, AdamW(lr=0.02), TOPK, 0.5), _k_both_ways, lora_mlp),
     AlgorithmCase("flasc-update", FLASC(SGD, ServerSgd(), TOPK, 0.5, "update"), None, lora_mlp_head),
     AlgorithmCase("rolora", RoLoRA(SGD, DENSE), None, lora_mlp),

@@ -1,0 +1,110 @@
+"""FedSRD: what is pruned, what the server makes of it, and its bits, each by the plain formula."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fedcomp.algorithm.lora.fedsrd import FedSRD, kurtosis
+from fedcomp.client.sgd import Sgd
+from fedcomp.core.lora_layout import LoraLayout
+from fedcomp.wire import Ledger, WireLink
+from tests.algorithm.lora.planted import planted, planted_run, products, weights_of
+from tests.conformance import world
+from tests.lora_networks import lora_mlp, lora_mlp_head
+
+SGD = Sgd(lr=0.1, batch_size=4)
+
+
+@pytest.mark.parametrize(("base", "upper", "curve"), [(0.85, 0.11, 0.1), (0.5, 0.3, 0.5)])
+def test_what_is_kept_is_important_and_has_the_norm_of_the_whole(base, upper, curve) -> None:
+    sim, *_ = planted_run(FedSRD, 5)
+    layout, theta = LoraLayout.of(sim.model.tensors), planted(torch.tensor([9]), sim.model.dim)[0]
+    change = planted(torch.arange(3), sim.model.dim)
+    kept, scale = FedSRD(SGD, base, upper, curve).kept(layout, theta, change)
+    for (da, db), (a0, b0), masks, scales in zip(
+        *(layout.factors(rows) for rows in (change, theta[None], kept, scale)), strict=True
+    ):
+        for client in range(3):
+            to_a, to_b = (b0[0] + db[client]).norm(dim=0)[:, None], a0[0].norm(dim=1)
+            for whole, length, mask, factor in ((da, to_a, masks[0], scales[0]), (db, to_b, masks[1], scales[1])):
+                size = whole[client].abs() * length
+                share = base + min(upper, curve * math.log(float(kurtosis(size.flatten()[None]))))
+                num = size.numel() - math.floor(share * size.numel())
+                assert int(mask[client].sum()) == num
+                assert size[mask[client]].min() >= size[~mask[client]].max()
+                left = (whole[client] * factor[client])[mask[client]].abs().sum()
+                torch.testing.assert_close(left, whole[client].abs().sum())
+
+
+def test_kurtosis_is_that_of_the_entries() -> None:
+    x = torch.tensor([[1.0, 2, 3, 6], [2, 2, 2, 2], [0, 1, 0, 1]])
+    assert kurtosis(x).tolist() == pytest.approx([(16 + 1 + 0 + 81) / 4 / (14 / 4) ** 2, 1, 1])
+
+
+@pytest.mark.parametrize("role", ["A", "B"])
+@pytest.mark.parametrize("truncates", [True, False])
+def test_the_step_is_the_change_of_the_mean_product_in_the_others_space(role: str, truncates: bool) -> None:
+    sim, *_ = planted_run(FedSRD, 2)
+    layout, weight = LoraLayout.of(sim.model.tensors), torch.tensor(weights_of(sim))
+    theta, change = planted(torch.tensor([9]), sim.model.dim), planted(torch.arange(7), sim.model.dim)
+    step = FedSRD(SGD, truncates=truncates).projected(layout, theta[0], change, weight, role)
+    steps, starts, ends = (layout.factors(rows.double()) for rows in (step[None], theta, theta + change))
+    for (da, db), (a0, b0), (a, b) in zip(steps, starts, ends, strict=True):
+        mean = (weight.double()[:, None, None] * (b @ a)).sum(0)
+        u, s, vt = torch.linalg.svd(mean, full_matrices=False)
+        target = (u[:, :2] * s[:2]) @ vt[:2] if truncates else mean
+        change_of_product = target - b0[0] @ a0[0]
+        wanted_a, wanted_b = torch.linalg.pinv(b0[0]) @ change_of_product, change_of_product @ torch.linalg.pinv(a0[0])
+        torch.testing.assert_close(da[0], wanted_a if role == "A" else torch.zeros_like(da[0]), rtol=0, atol=1e-5)
+        torch.testing.assert_close(db[0], wanted_b if role == "B" else torch.zeros_like(db[0]), rtol=0, atol=1e-5)
+
+
+def test_a_first_round_of_a_changes_nothing_and_one_of_b_does() -> None:
+    for first, moves in (("a", False), ("b", True)):
+        sim = world.simulation(FedSRD(SGD, first=first, drop=0.0), lora_mlp)
+        state, start = world.run(sim, last=1), sim.init().theta
+        assert torch.equal(state.theta, start) is not moves
+        assert any(bool(product.any()) for product in products(sim, state.theta)) is moves
+        a = LoraLayout.of(sim.model.tensors).a
+        assert torch.equal(a.take(state.theta), a.take(start))
+
+
+@pytest.mark.parametrize(("drop", "seed_cost", "seed"), [(0.9, "sent", 64), (0.5, "derived", 0)])
+def test_bits_are_floats_their_places_and_the_masks_seed(drop: float, seed_cost: str, seed: int, monkeypatch) -> None:
+    """A has 10 entries, B 12, the head 21."""
+    real, masks = FedSRD.kept, []
+    monkeypatch.setattr(FedSRD, "kept", lambda *given: masks.append(real(*given)) or masks[-1])
+    sim = world.simulation(FedSRD(SGD, drop=drop, seed_cost=seed_cost), lora_mlp_head, link=WireLink)
+    state = sim.init()
+    for index, half in enumerate((12, 10)):
+        ledger = Ledger()
+        state, result = sim.round(index, state, ledger)
+        kept = [mask[:22].nonzero()[:, 0].tolist() for mask in masks[-1][0]]
+        counted, down = ledger.counters(), 32 * (round((1 - drop) * half) + 21) + seed
+        assert counted["uplink"] == sum(32 * (len(one) + 21) + _bits_of_places(one) for one in kept)
+        assert (counted["broadcast"], counted["downlink"]) == (down, 7 * down)
+        assert result.metrics["adapter/pruned"].tolist() == pytest.approx([1 - len(one) / 22 for one in kept])
+
+
+def _bits_of_places(places: list[int]) -> int:
+    """Their number of 0 to 22, which of 16 Rice codes, and the gaps in the shortest."""
+    gaps = [place - before - 1 for before, place in pairwise([-1, *places])]
+    return 5 + 4 + min(sum((gap >> low) + 1 + low for gap in gaps) for low in range(16))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"base": 1.0}, r"algorithm.base=1.0 must be a number in \[0, 1\)"),
+        ({"base": 0.9, "upper": 0.2}, "algorithm.base . algorithm.upper is 1.1, but must be below 1"),
+        ({"drop": 1.0}, r"algorithm.drop=1.0 must be a number in \[0, 1\)"),
+        ({"first": "c"}, "algorithm.first=c must be"),
+    ],
+)
+def test_wrong_options(options, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        FedSRD(SGD, **options)
