@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,8 +29,17 @@ MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("upd
 """{metric of a memory's norm: (metric of the norm of its updates, who holds it)}; see algorithm/updates/metrics.py."""
 
 
+MESSAGE = re.compile(r"round \d+.*: the .+ is (nan|inf|-inf); ")
+"""How the message of `Diverged` begins."""
+
+
 class Diverged(ValueError):
     """The loss of a client, or another of its values that must be finite, became infinite or NaN."""
+
+
+def has_diverged(error: str) -> bool:
+    """Whether the error of a failed run, a line of its `status.json`, is that of `Diverged`."""
+    return MESSAGE.match(error) is not None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fedcomp.records.provenance import Commit
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting.group import group
 from fedcomp.reporting.labels import flatten, show_value
+from fedcomp.simulation.divergence import has_diverged
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.history import CHANGED
 
@@ -33,10 +34,12 @@ class Run:
     Attributes:
         about: the values of ABOUT, and of the experiment's options.
         lines: its evaluations, {"round": 10, "test/accuracy": 0.9}; without what a line does not have.
+        diverged: of a run just read, whether it failed because its values became infinite or NaN.
     """
 
     about: Mapping[str, str]
     lines: Sequence[Mapping[str, float]]
+    diverged: bool = False
 
     def at(self, round_index: int, metric: str) -> float | None:
         """The metric after so many rounds; None: not recorded."""
@@ -54,6 +57,16 @@ class Run:
     def rounds(self) -> int:
         """How many are done."""
         return int(self.about["rounds"])
+
+    def replaces(self, old: Run) -> bool:
+        """Whether it takes the place of the same run's record: it went as far, or failed.
+
+        A record that is finished is replaced by a failure only if that is the method's, as a full disk is not.
+        """
+        failed = self.about["state"] == "failed"
+        if failed and old.about["state"] == "finished":
+            return self.diverged
+        return failed or self.rounds >= old.rounds
 
 
 @dataclass(frozen=True)
@@ -116,12 +129,12 @@ class Folder:
         return Records(runs, experiment.options, experiment.metrics)
 
     def update(self, experiment: Experiment, outputs: Path) -> None:
-        """Take over the runs in `outputs` that are not yet here, have gone further than the ones here, or failed."""
+        """Take over the runs in `outputs` that are not yet here, or replace the ones here."""
         known = {run.about["run"]: run for run in self[experiment]}
         for run in _read_outputs(experiment, outputs):
-            old = known.get(run.about["run"])
-            if old is None or run.rounds >= old.rounds or run.about["state"] == "failed":
-                known[run.about["run"]] = run
+            name = run.about["run"]
+            if name not in known or run.replaces(known[name]):
+                known[name] = run
         if known:
             self.path.mkdir(parents=True, exist_ok=True)
             self._write(experiment, sorted(known.values(), key=_order))
@@ -176,7 +189,7 @@ def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
         "commit": _commit(session.commits) if session else "",
         **{option: _option(flat, option) for option in experiment.options},
     }
-    return Run(about, lines)
+    return Run(about, lines, has_diverged(recorded.error or ""))
 
 
 def _commit(found: Sequence[Commit]) -> str:

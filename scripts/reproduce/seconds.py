@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, variance
 
+from fedcomp.display import figure
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
 from scripts.reproduce.clocks import NETWORKS, clock_metric, with_times
 from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
+from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES
 from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, GROUP, ROWS, SEEDS, Search, chosen
@@ -21,6 +23,7 @@ PHONE = 1e-3
 """Seconds of one sample's gradient."""
 CLOCKS = tuple((name, seconds) for seconds in (0.0, PHONE) for name in NETWORKS)
 TARGET, ROUNDS = 0.85, 120
+PICTURE = "seconds.png"
 (SEARCH,) = (search for search in SEARCHES if search.task.name == "fashion_mnist")
 
 
@@ -83,6 +86,10 @@ without the cost of gradients. The page is written by `make reproduce PAPER=seco
   the accuracy at their end, and the mean round of that evaluation.
 - **Bold** is the fastest of a column, and what differs from it by no more than {ERRORS:g} standard errors over seeds.
 
+{picture(f"Seconds to {100 * TARGET:g} % by method, on three networks", PICTURE, records)}
+
+Of the picture a bar reaches from the fastest seed to the slowest; methods that have not reached the accuracy are not in it.
+
 {_table(records)}
 
 {_winners(records)}
@@ -114,6 +121,44 @@ def _times(records: Records, metric: str) -> dict[str, list[float]]:
     found = {label: records.where(label=label) for label in records.values("label")}
     times = {label: runs.collect(reached(metric)) for label, runs in found.items()}
     return {label: own for label, own in times.items() if len(own) == len(found[label])}
+
+
+def draw(folder: Folder, place: Path) -> None:
+    """Draw the seconds to the target, a row a method and a panel a network; nothing where nothing has reached it.
+
+    A filled dot is the mean over seeds without the cost of gradients, a hollow one with it; between them a line, and
+    around each the range over seeds. Methods are in the order of the first panel, the fastest at the top.
+    """
+    records = folder[RUNS]
+    times = {clock: _times(records, clock_metric(*clock)) for clock in CLOCKS}
+    order = sorted(times[CLOCKS[0]], key=lambda label: -fmean(times[CLOCKS[0]][label]))
+    if not order:
+        return
+    page = figure.new_figure(10, 1.3 + 0.24 * len(order))
+    for axes, name in zip(page.subplots(1, len(NETWORKS), sharex=True, sharey=True), NETWORKS, strict=True):
+        sent, phone = times[name, 0.0], times[name, PHONE]
+        axes.hlines(
+            range(len(order)),
+            [fmean(sent[one]) for one in order],
+            [fmean(phone[one]) for one in order],
+            color="#CCCCCC",
+        )
+        for own, colour, fill in ((sent, figure.COLOURS[0], figure.COLOURS[0]), (phone, figure.COLOURS[1], "white")):
+            first = fastest(own)
+            for row, label in enumerate(order):
+                axes.plot([min(own[label]), max(own[label])], [row, row], color=colour, linewidth=1)
+                size = 8 if label in first else 5
+                axes.plot(fmean(own[label]), row, "o", color=colour, markerfacecolor=fill, markersize=size)
+        axes.set_title(NETWORKS[name], fontsize=9, color=figure.INK, loc="left")
+        figure.style(axes, f"seconds to {100 * TARGET:g} %", "")
+        figure.log_axis(axes, "x")
+        axes.set_yticks(range(len(order)), order)
+    page.suptitle(
+        "Filled: messages alone; hollow: with a phone's gradients. Large: the fastest and what is level with it.",
+        fontsize=9,
+        color=figure.INK,
+    )
+    figure.save(page, place / PICTURE)
 
 
 def _table(records: Records) -> str:

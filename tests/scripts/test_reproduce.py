@@ -99,6 +99,16 @@ def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Pa
     assert failed.about["state"] == "failed"  # code of today, which fails, has the word
 
 
+FINISHED, FAILED = ({"state": state, "rounds": rounds} for state, rounds in (("finished", "4"), ("failed", "4")))
+
+
+def test_a_full_disk_does_not_replace_a_finished_record() -> None:
+    """A failure does, wherever it came, if the run diverged, or if the record is not finished."""
+    full, diverged = Run(FAILED, []), Run(FAILED, [], diverged=True)
+    assert [one.replaces(Run(FINISHED, [])) for one in (full, diverged)] == [False, True]
+    assert full.replaces(Run({"state": "unfinished", "rounds": "9"}, []))
+
+
 def test_curves_are_drawn_from_records_of_unfinished_runs_too(tmp_path: Path) -> None:
     lines = [{"round": float(index), "test/accuracy": 0.1 * index, "bits/uplink": 8.0 * index} for index in range(4)]
     about = {"run": "a/seed=0", "label": "a", "seed": "0", "state": "unfinished"}

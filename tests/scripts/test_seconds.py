@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fedcomp.records.reader import read_runs
 from scripts.reproduce.clocks import clock_metric
 from scripts.reproduce.records import Folder, Run
 from scripts.reproduce.same_bits_search import COMMITTED
-from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, commands, fastest, reached
+from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, commands, draw, fastest, reached
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
 def test_every_method_with_a_choice_is_run_without_a_limit_of_bits() -> None:
@@ -52,3 +57,20 @@ def test_the_first_evaluation_with_the_target_counts() -> None:
     ]
     assert reached("round")(Run({}, lines)) == 5.0
     assert reached("round")(Run({}, lines[:1])) is None
+
+
+def test_the_picture_has_a_dot_for_each_method_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Any] = []
+    monkeypatch.setattr("fedcomp.display.figure.save", lambda page, path: saved.append(page))
+    draw(Folder(RESULTS / "records"), tmp_path)
+    (page,) = saved
+    assert len(page.axes) == 3
+    for axes in page.axes:
+        dots = [line for line in axes.lines if line.get_marker() == "o"]
+        assert len(dots) == 2 * len(axes.get_yticks()) == 2 * 18
+        assert {dot.get_markerfacecolor() == "white" for dot in dots[:18]} == {False}
+        assert {dot.get_markerfacecolor() for dot in dots[18:]} == {"white"}
+        assert all(0.5 < dot.get_xdata()[0] < 250 for dot in dots)
+    assert page.axes[0].lines[1].get_xdata()[0] == pytest.approx(20.1, abs=0.1)  # FedAvg's, as in the page's table
+    draw(Folder(tmp_path), tmp_path)  # nothing was run
+    assert len(saved) == 1

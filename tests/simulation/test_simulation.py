@@ -21,7 +21,7 @@ from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite, has_diverged
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
@@ -125,8 +125,9 @@ def test_every_round_draws_its_own_cohort() -> None:
 @looped("value", [float("inf"), -float("inf"), float("nan")])
 def test_a_test_metric_that_is_not_finite_ends_the_run(value: float) -> None:
     check_finite(0, {"test/loss": value})
-    with pytest.raises(Diverged, match="round 3: the test loss of the server's model is"):
+    with pytest.raises(Diverged, match="round 3: the test loss of the server's model is") as caught:
         check_finite(3, {"train/loss": 1.0, "test/loss": value})
+    assert has_diverged(str(caught.value))
 
 
 def test_watch_names_round_client_and_remedy() -> None:
@@ -171,6 +172,8 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
     with pytest.raises(Diverged, match=r"round 1: the loss of client \d.* is nan; lower client.lr") as caught:
         sim.round(0, sim.init(), Ledger())
     assert caught.value.__cause__ is not None
+    assert has_diverged(str(caught.value))
+    assert not has_diverged("cannot write metrics.jsonl: No space left on device; free the place")
 
 
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
