@@ -24,6 +24,8 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Link, SharedKnowledge
 
 Rows = TypeVar("Rows")
+WEIGHTS = ("samples", "tokens", "uniform")
+"""What a client counts by: its number of samples, of the targets that they have, or as every other."""
 Metrics = Mapping[str, Tensor]
 """Named values of a round: scalars, or [M] one a client (logged as their mean; one that is not finite ends the run)."""
 
@@ -230,7 +232,7 @@ class Algorithm(ABC):
 
     @property
     def weights(self) -> str:
-        """A client's weight in `cohort.weight`: "samples" (its number of samples) or "uniform"."""
+        """A client's weight in `cohort.weight`, one of `WEIGHTS`: its number of samples or of their targets, or 1."""
         return "samples"
 
     @property
@@ -252,8 +254,7 @@ class Algorithm(ABC):
     def told_weights(self) -> str:
         """Whose weights the clients compute with: "none", "own" or "all".
 
-        With `weights="samples"` the numbers of samples that they follow from are sent and counted once, before the
-        first round.
+        Unless `weights="uniform"` the numbers that they follow from are sent and counted once, before the first round.
         """
         return "none"
 

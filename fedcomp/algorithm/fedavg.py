@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -65,7 +65,7 @@ class FedAvg(Algorithm):
     Attributes:
         client: trains locally. server: steps along the mean update.
         uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
-        weights: "samples" (p_i proportional to the client's data) or "uniform".
+        weights: "samples" (p_i proportional to the client's data), "tokens" (to its targets) or "uniform".
         sends: "model", "step", "mean_update", or "auto": model where the downlink's codec can carry it, else step.
         persist_optimizer: keep each client's moments from round to round, as DiLoCo does: 2 D floats a client (Adam).
     """
@@ -81,7 +81,7 @@ class FedAvg(Algorithm):
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.persist_optimizer:
             self.client.check_persistent()
         check_predictors(self.uplink, self.downlink, self.down.sends, steps_with_mean=self.server == Sgd())

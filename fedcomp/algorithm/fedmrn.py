@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -87,7 +87,7 @@ class FedMRN(Algorithm):
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval(
             "algorithm.ramp",
             self.ramp,

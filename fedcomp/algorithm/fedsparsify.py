@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
@@ -77,7 +77,7 @@ class FedSparsify(Algorithm):
             check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1)", "the share of weights that are zero")
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.merge", self.merge, MERGES)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.every", self.every)
         check_count("algorithm.start", self.start, 0, "the round in which pruning begins")
         check_choice("algorithm.positions", self.positions, INDEX_CODES)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.count_sketch import CountSketch
@@ -95,7 +95,7 @@ class FetchSGD(Algorithm):
         check_interval("algorithm.rho", self.rho, "[0, 1)")
         check_choice("algorithm.clear", self.clear, CLEARS)
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.client.momentum and self.rho:
             raise ValueError(
                 f"client.momentum={self.client.momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is "

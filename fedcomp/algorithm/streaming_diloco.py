@@ -32,7 +32,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
@@ -97,7 +97,7 @@ class StreamingDiLoCo(Algorithm):
         self.client.check_persistent()
         check_count("algorithm.fragments", self.fragments)
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval("algorithm.alpha", self.alpha, "[0, 1]", "a worker's share in its own fragment")
         if self.client.batching.steps is None:
             raise ValueError(

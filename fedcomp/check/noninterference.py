@@ -226,9 +226,9 @@ def others_samples(simulation: Simulation, client: int | None) -> Dataset:
 
 
 def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
-    """The cohort with the weights that this client knows: others, but those that it is told; by samples only."""
+    """The cohort with the weights that this client knows: others, but those that it is told."""
     told = simulation.told_weights
-    if simulation.algorithm.weights != "samples" or told == "all":
+    if simulation.algorithm.weights == "uniform" or told == "all":
         return cohort
     factors = [OTHER_WEIGHTS[row % len(OTHER_WEIGHTS)] for row in range(cohort.size)]
     if told == "own" and client in cohort.clients:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
-from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
@@ -194,7 +194,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:
         check_kind(config.client, algorithm.solver, LocalSolver)
-    check_choice(f"{type(algorithm).__name__}.weights", algorithm.weights, ("samples", "uniform"))
+    check_choice(f"{type(algorithm).__name__}.weights", algorithm.weights, WEIGHTS)
     return algorithm
 
 

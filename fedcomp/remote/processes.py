@@ -209,3 +209,5 @@ def check(config: DictConfig) -> None:
             raise ValueError(
                 f"wire=tcp takes no {name}: the network is real, and every process trains one client; leave it out"
             )
+    if config.algorithm.get("weights") == "tokens":
+        raise ValueError("wire=tcp takes no algorithm.weights=tokens: the server has no texts to count; take samples")

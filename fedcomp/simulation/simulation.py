@@ -16,7 +16,7 @@ from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.core.folders import name_of
 from fedcomp.core.pytree import shares_memory
-from fedcomp.dataset.contract import Dataset
+from fedcomp.dataset.contract import NO_TARGET, Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
 from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
 from fedcomp.participation.contract import Participation
@@ -141,13 +141,13 @@ class Simulation:
     @property
     def told_weights(self) -> str:
         """Which weights a client is told: "none", its "own", or those of "all"."""
-        return self.algorithm.told_weights if self.algorithm.weights == "samples" else "none"
+        return "none" if self.algorithm.weights == "uniform" else self.algorithm.told_weights
 
     def _tell_weights(self, ledger: Ledger) -> None:
-        """The messages by which clients learn the numbers of samples that `told_weights` follow from, once a run."""
+        """The messages by which clients learn the numbers that `told_weights` follow from, once a run."""
         if self.told_weights == "none":
             return
-        counts = torch.from_numpy(self.shards.sizes)[:, None].to(self.device)
+        counts = self.counts[:, None].to(self.device)
         link, everyone = self.link(ledger), Everyone(len(counts))
         sent = Payload({"samples": Field(counts, Unsigned(32))}, paper_bits=0)
         counts = link.up(sent, Listed(tuple(range(len(counts))))).fields["samples"].data
@@ -272,6 +272,27 @@ class Simulation:
 
     @functools.cached_property
     def importance(self) -> Tensor:
-        """[N] float64 weight of each client before normalisation, on the CPU: its number of samples, or 1."""
-        sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
-        return sizes if self.algorithm.weights == "samples" else torch.ones_like(sizes)
+        """[N] float64 weight of each client before normalisation, on the CPU: its `counts`, or 1."""
+        counts = self.counts.to(torch.float64)
+        return torch.ones_like(counts) if self.algorithm.weights == "uniform" else counts
+
+    @functools.cached_property
+    def counts(self) -> Tensor:
+        """[N] int64 samples of each client, on the CPU; with `weights=tokens` the targets of its samples.
+
+        Raises ValueError: samples have no such targets, or a client has none.
+        """
+        sizes = torch.from_numpy(self.shards.sizes)
+        if self.algorithm.weights != "tokens":
+            return sizes
+        if self.dataset.task != "next_token":
+            name = self.dataset.name
+            raise ValueError(
+                f"algorithm.weights=tokens counts tokens to predict, and dataset={name} has none: take samples"
+            )
+        y = self.dataset.train.y[self.shards.order]
+        targets = (y != NO_TARGET).reshape(len(y), -1).sum(1).cpu()
+        found = torch.stack([own.sum() for own in targets.split(sizes.tolist())])
+        if not bool(found.all()):
+            raise ValueError(f"algorithm.weights=tokens: no token of client {int(found.argmin())} is to be predicted")
+        return found

@@ -9,13 +9,20 @@ import torch
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import NO_TARGET, Dataset, Samples
 from fedcomp.evaluation.per_client import scores
 from fedcomp.model.build import build
 from fedcomp.model.loss import SOME_TOKENS, cross_entropy, evaluation_sums, mean_loss, metrics_of_sums, training_loss
 from fedcomp.model.networks.characters import char_gpt
+from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger
+from tests.conformance import world
 
 KEY = Key(("model", 0))
 CLIENTS, BATCH, LENGTH, VOCAB = 3, 4, 7, 5
@@ -106,3 +113,24 @@ def test_targets_that_cannot_be_used(change: dict, line: str) -> None:
     )
     with pytest.raises(ValueError, match=line):
         check(data)
+
+
+def test_clients_count_by_their_targets() -> None:
+    """As FedAvg weights them, and as clients of FedDyn are told once, in 32 bits each way."""
+    x, y = tokens(BATCH)
+    y[0, 0] = 1
+    sizes = (1, 3)
+    data = Dataset("text", Samples(x, y), Samples(x, y), "next_token", VOCAB, vocab_size=VOCAB)
+    network = partial(char_gpt, width=8, heads=2)
+    counts = [int((part != NO_TARGET).sum()) for part in y.split(sizes)]
+    algorithm = FedDyn(Sgd(lr=0.1), Compressor(Dense()), weights="tokens")
+    sim = world.simulation(algorithm, network, Full(), data=data, sizes=sizes)
+    assert sim.cohort(0).weight.tolist() == pytest.approx([count / sum(counts) for count in counts])
+    ledger = Ledger()
+    sim.round(0, sim.init(), ledger)
+    assert ledger.metrics(sim.model.dim)["bits/uplink"] == 2 * 32 * (sim.model.dim + 1)
+    y[1:] = NO_TARGET
+    with pytest.raises(ValueError, match="no token of client 1 is to be predicted"):
+        world.simulation(algorithm, network, Full(), data=data, sizes=sizes).cohort(0)
+    with pytest.raises(ValueError, match="weights=tokens counts tokens to predict, and dataset=.* has none: take"):
+        world.simulation(algorithm).cohort(0)

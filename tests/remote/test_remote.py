@@ -195,6 +195,6 @@ def test_what_processes_cannot_make_is_refused(fedcomp, capsys) -> None:
 
     assert fedcomp("wire=tcp") == 1
     assert "start fedcomp-serve, and fedcomp-join for each client" in capsys.readouterr().err
-    for option in ("repeats=2", "chunk_size=4", "network=lte", "codec_error=true"):
+    for option in ("repeats=2", "chunk_size=4", "network=lte", "codec_error=true", "algorithm.weights=tokens"):
         assert main([option, "--key", "unused"]) == 2
         assert f"wire=tcp takes no {option.partition('=')[0]}" in capsys.readouterr().err

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, lengths
 from fedcomp.client import LocalSolver
@@ -78,7 +78,7 @@ class BiCompFLCFL(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.ef21 and not (self.uplink.feedback == NoFeedback() and self.uplink.estimator == WeightedSum()):
             raise ValueError(
                 "algorithm.ef21 is a memory of its own: leave compressor.feedback=none and "

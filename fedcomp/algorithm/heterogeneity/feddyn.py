@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.local_training import train_cohort
@@ -80,7 +80,7 @@ class FedDyn(Algorithm):
 
     def __post_init__(self) -> None:
         check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")
-        check_choice("algorithm.weights", self.weights, ("uniform", "samples"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_no_pull("FedDyn", self.client)
         check_decodable("FedDyn", self.uplink)
         if not self.uplink.codec.contractive:
@@ -92,7 +92,7 @@ class FedDyn(Algorithm):
     @property
     def full_participation(self) -> bool:
         """A client's share of all samples is known where all take part."""
-        return self.weights == "samples"
+        return self.weights != "uniform"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedDynState:
         """The first model; h and all grad_i are 0."""

@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -98,7 +98,7 @@ class FedBAT(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.biases", self.biases, BIASES)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval("algorithm.rho", self.rho, "[0, inf)")
         check_interval("algorithm.alpha_min", self.alpha_min, "(0, inf)", "the smallest step size of an entry")
         check_interval("algorithm.alpha_max", self.alpha_max, "(0, inf)", "the largest step size of an entry")

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
@@ -69,7 +69,7 @@ class FedSALoRA(Algorithm):
     personalised = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSALoRAState:
         """The first model everywhere. Raises ValueError: it has no adapters, or does not train their A."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.masked_model import MaskedModel
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
@@ -71,7 +71,7 @@ class FLASC(Algorithm):
     weights: str = "uniform"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         _ = self.down  # it checks its own options
 
     @property

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.lora.components import Components, train_own
 from fedcomp.algorithm.lora.products import singular, stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -72,7 +72,7 @@ class FlexLoRA(Algorithm):
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
         check_count("algorithm.residual", self.residual, 0, "components that the server keeps")
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FlexLoRAState:
         """The first adapters, and no residual. ValueError: the model has none, or other ranks."""

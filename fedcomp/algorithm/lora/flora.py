@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.lora.components import Components, fresh_factors
 from fedcomp.algorithm.lora.products import stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -78,7 +78,7 @@ class FLoRA(Algorithm):
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
         check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLoRAState:
         """The base with the first adapter, 0 as a rule, added. ValueError: the model has none, or other ranks."""

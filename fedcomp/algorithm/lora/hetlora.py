@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.lora.components import Components, train_own
 from fedcomp.algorithm.lora.products import product_norms
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -69,7 +69,7 @@ class HetLoRA(Algorithm):
 
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> HetLoRAState:
         """The first adapters. ValueError: the model has none, or other ranks."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.missed_parts import MissedParts, PartChanges
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import check_trains_parts, train_part, training_metrics
@@ -69,7 +69,7 @@ class RoLoRA(Algorithm):
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_trains_parts("rolora", self.client)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> RoLoRAState:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -102,7 +102,7 @@ class FedMUD(Algorithm):
         check_choice("algorithm.view", self.view, VIEWS)
         check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
         check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.interval", self.interval)
         check_interval("algorithm.magnitude", self.magnitude, "(0, inf)", "the size of fixed factors")
         check_interval("algorithm.ratio", self.ratio, "(0, 1]", "the share of numbers that are trained")

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
@@ -115,7 +115,7 @@ class PowerSGD(Algorithm):
                 "algorithm.memory=mean is what is left of the mean, which algorithm.sends=model tells nobody: take "
                 "memory=own, or sends=factors"
             )
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
         check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
 

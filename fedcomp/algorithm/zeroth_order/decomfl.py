@@ -34,7 +34,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
@@ -126,7 +126,7 @@ class DeComFL(Algorithm):
         check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
         check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
-        check_choice("algorithm.weights", self.weights, ("uniform", "samples"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.verify_replay and not self._replays:
             raise ValueError(
                 f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.sends={self.sends}"

@@ -130,7 +130,7 @@ def test_bits_of_a_participant() -> None:
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: FedDyn(TEN, DENSE, 0.0), "algorithm.alpha=0.0 must be a positive number"),
-    (lambda: FedDyn(TEN, DENSE, weights="data"), "algorithm.weights=data must be one of uniform, samples"),
+    (lambda: FedDyn(TEN, DENSE, weights="data"), "algorithm.weights=data must be one of samples, tokens, uniform"),
     (lambda: FedDyn(TEN, Compressor(RandK(k=4))), "FedDyn needs a compressor that only shrinks, not RandK as config"),
     (lambda: FedDyn(replace(TEN, proximal=0.1), DENSE), "client.proximal=0.1 does not go with FedDyn"),
     (lambda: FedDyn(TEN, replace(TOP4, feedback=ErrorFeedback())), "compressor.feedback must be none: FedDyn"),
