@@ -19,14 +19,12 @@ Shape legend: N clients.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from fedcomp.network.cell import shared_uplink
-from fedcomp.network.delays import Delays, Places
+from fedcomp.network.delays import Delays, RoundDelays
 from fedcomp.network.links.contract import Links, Network
-from fedcomp.network.round_delays import RoundDelays
 from fedcomp.network.traffic.rounds import Round
 from fedcomp.random.keys import Key
 
@@ -67,30 +65,23 @@ class Clock:
         self.ready, self.critical = np.zeros(num), np.zeros(num, np.int64)
         self.delays = RoundDelays(self.network, self.links, self.key)
         self._half = self.links.rtt / 2
-        self._all_waited_for = True  # no R_i is above S
-        self._needs_cohort = self.network.trailing == "wait" or self.network.deadline is not None
 
     def advance(self, one: Round) -> None:
         """Add a round."""
         begin = self.server
-        cohort = np.array(one.clients, np.int64) if self._needs_cohort else NOBODY
+        cohort = np.array(one.clients, np.int64)
         late = NOBODY if one.on_time is None else cohort[~one.on_time]
         self.slowest = -1
         ended: tuple[np.ndarray, np.ndarray] | None = None
         for delays in self.delays.of(one, self.rounds):
             received, worked, sent = self._times(delays)
-            self._keep(delays, worked)
-            senders = delays.senders
-            ended = (received, worked) if senders is not None and not len(senders) else None
+            self.ready = np.where(delays.touched, worked, self.ready)
+            ended = None if len(delays.senders) else (received, worked)
             if ended is not None:
                 continue
-            if len(late):
-                senders = np.setdiff1d(np.arange(len(sent)) if senders is None else senders, late)
-            if senders is None:
-                self._critical(int(sent.argmax()), delays.who, received, worked, sent)
-                self._all_waited_for = delays.who is None
-            elif len(senders):
-                self._critical(int(senders[sent[senders].argmax()]), delays.who, received, worked, sent)
+            in_time = np.setdiff1d(delays.senders, late) if len(late) else delays.senders
+            if len(in_time):
+                self._critical(int(in_time[sent[in_time].argmax()]), received, worked, sent)
             if len(late):
                 self._cut_off(begin, late)
         if self.network.trailing == "wait" and len(cohort):
@@ -105,7 +96,7 @@ class Clock:
         for delays in self.delays.of(one, self.rounds):
             *_, sent = self._times(delays)
             self.channel = channel
-            if delays.senders is None or len(delays.senders):
+            if len(delays.senders):
                 return np.asarray(sent[cohort] - self.server)
         return np.zeros(len(cohort))
 
@@ -123,30 +114,17 @@ class Clock:
         return found | ({"time/slowest": self.slowest} if self.slowest >= 0 else {})
 
     def _times(self, delays: Delays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """d_i, w_i, u_i of those in the exchange."""
-        received: Any = self.server
-        if not self._all_waited_for or delays.once or delays.down is None:
-            received = np.maximum(self.server, self.ready if delays.who is None else self.ready[delays.who])
+        """d_i, w_i, u_i."""
+        received = np.maximum(self.server, self.ready)
         for seconds, who in delays.once:
             self.channel = max(self.server, self.channel) + seconds
             received[who] = np.maximum(received[who], self.channel + self._half[who])
-        if delays.down is not None:
-            received = received + delays.down
-        worked = received if delays.work is None else received + delays.work
-        if delays.shared is not None:
-            done = self._cells(worked, *delays.shared)
-            return received, worked, np.where(delays.shared[0] > 0, done + self._half, worked)
-        return received, worked, worked if delays.up is None else worked + delays.up
-
-    def _keep(self, delays: Delays, worked: np.ndarray) -> None:
-        """R_i of those who received or worked."""
-        self._all_waited_for = False
-        if delays.who is None:
-            self.ready = worked if delays.touched is None else np.where(delays.touched, worked, self.ready)
-        elif delays.touched is None:
-            self.ready[delays.who] = worked
-        else:
-            self.ready[delays.who[delays.touched]] = worked[delays.touched]
+        received = received + delays.down
+        worked = received + delays.work
+        if delays.shared is None:
+            return received, worked, worked + delays.up
+        done = self._cells(worked, *delays.shared)
+        return received, worked, np.where(delays.shared[0] > 0, done + self._half, worked)
 
     def _cells(self, begin: np.ndarray, bits: np.ndarray, up: np.ndarray) -> np.ndarray:
         done = begin.copy()
@@ -156,14 +134,14 @@ class Clock:
                 done[who] = shared_uplink(begin[who], bits[who], up[who], capacity)
         return done
 
-    def _critical(self, place: int, who: Places, received: np.ndarray, worked: np.ndarray, sent: np.ndarray) -> None:
-        """The barrier: the server goes on when the client at `place` is there."""
-        here, done, there = received.item(place), worked.item(place), sent.item(place)
+    def _critical(self, client: int, received: np.ndarray, worked: np.ndarray, sent: np.ndarray) -> None:
+        """The barrier: the server goes on when this client is there."""
+        here, done, there = received.item(client), worked.item(client), sent.item(client)
         self.downlink += here - self.server
         self.compute += done - here
         self.uplink += there - done
-        self.server, self.slowest = there, place if who is None else who.item(place)
-        self.critical[self.slowest] += 1
+        self.server, self.slowest = there, client
+        self.critical[client] += 1
 
     def _cut_off(self, begin: float, late: np.ndarray) -> None:
         """The deadline: the server goes on without the clients `late`, and they without their round."""

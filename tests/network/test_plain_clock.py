@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,6 @@ from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
 from fedcomp.wire.legs import ALL, BROADCAST, COHORT, RELAY, UNICAST, UP, WORK, XOR_RELAY, Leg, Legs
 from tests.looped import looped
-from tests.network.random_legs import random_legs
 from tests.network.two_clients import MBIT, clock
 
 NUM = 6
@@ -141,16 +141,38 @@ def _exchanges(legs: Legs) -> list[list[Leg]]:
     return found
 
 
+MOST = 10_000_000
+"""Bits of a message at most."""
+
+
 def _legs(rng: np.random.Generator, one_up: bool) -> Legs:
-    """A round of any methods' legs; `one_up`: of those that may have a deadline."""
-
-    def choose(names: list[str]) -> list[str]:
-        if not one_up:
-            return rng.choice(names, rng.integers(1, 9)).tolist()
+    """A round of some of the clients with any methods' legs; `one_up`: of those that may have a deadline."""
+    num = int(rng.integers(0, NUM + 1))
+    clients = tuple(sorted(rng.choice(NUM, num, replace=False).tolist()))
+    listed = tuple(sorted(rng.choice(NUM, 2, replace=False).tolist()))
+    menu: dict[str, Callable[[], Leg]] = {
+        "broadcast": lambda: Leg(BROADCAST, COHORT, int(rng.integers(0, MOST))),
+        "to all": lambda: Leg(BROADCAST, ALL, np.array([rng.integers(1, MOST)])),
+        "to some": lambda: Leg(BROADCAST, listed, 1_000_000),
+        "unicast": lambda: Leg(UNICAST, COHORT, _amount(rng, num)),
+        "work": lambda: Leg(WORK, COHORT, _amount(rng, num, 50)),
+        "same work": lambda: Leg(WORK, COHORT, 100),
+        "up": lambda: Leg(UP, COHORT, _amount(rng, num)),
+        "short up": lambda: Leg(UP, COHORT, 160),
+        "relay": lambda: Leg(RELAY, COHORT, _amount(rng, num)),
+        "xor relay": lambda: Leg(XOR_RELAY, COHORT, 50_000),
+    }
+    if one_up:
         first = rng.choice(["broadcast", "to all", "unicast"], 2).tolist()
-        return [*first, "work", "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
+        chosen = [*first, "work", "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
+    else:
+        chosen = rng.choice(list(menu), rng.integers(1, 9)).tolist()
+    return Legs(clients, [menu[name]() for name in chosen] if num else [])
 
-    return random_legs(rng, NUM, int(rng.integers(0, NUM + 1)), choose)
+
+def _amount(rng: np.random.Generator, num: int, most: int = MOST) -> Any:
+    """A number, or one a client, some of them 0."""
+    return int(rng.integers(0, 3)) * most if rng.random() < 0.5 else rng.integers(0, 3, num) * rng.integers(1, most)
 
 
 OPTIONS: list[dict[str, Any]] = [

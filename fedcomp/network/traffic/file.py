@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcomp.network.traffic.rounds import ROW, TO_LISTED, VARYING, Round, Template, TemplateLeg, num_varying
+from fedcomp.network.traffic.rounds import ROW, TO_LISTED, VARYING, Round, Template, TemplateLeg
 from fedcomp.records.atomic_write import atomic_path
 from fedcomp.wire.legs import BROADCAST
 
@@ -173,10 +173,10 @@ def _traffic(arrays: dict[str, np.ndarray]) -> Traffic:
             if leg.who == TO_LISTED:
                 listed.append(next(lists))
             if leg.form == VARYING:
-                size = num_varying(leg, len(clients), len(listed[-1]) if leg.who == TO_LISTED else 0)
                 if leg.kind == BROADCAST:
                     varying.append(np.array([next(low)], np.int64))
                 else:
+                    size = len(listed[-1] if leg.who == TO_LISTED else clients)
                     varying.append(next(low) + delta[used : used + size])
                     used += size
         met = None if on_time is None else np.isin(clients, on_time[place])

@@ -9,7 +9,7 @@ Shape legend: N clients, R repetitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from fedcomp.network.clock import Clock, Times
 from fedcomp.network.deadline import Deadline
 from fedcomp.network.retime import mean_of
 from fedcomp.network.traffic.file import Traffic
-from fedcomp.network.traffic.rounds import Round, RoundForms
+from fedcomp.network.traffic.rounds import Round, Template, round_of
 from fedcomp.wire import Ledger
 from fedcomp.wire.legs import RoundLog
 
@@ -73,7 +73,7 @@ class TrafficRecorder:
     ) -> None:
         self.num_clients, self.repetitions = num_clients, tuple(repetitions) or (RecordedRepetition(),)
         self._repeated = repeated
-        self._forms = RoundForms(num_clients)
+        self._templates: dict[Template, Template] = {}  # equal ones are one object
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -120,7 +120,9 @@ class TrafficRecorder:
                 for legs in log:
                     if arrived is not None:
                         legs.resolve(arrived)
-                    repetition.append(self._forms.of(legs))
+                    one = round_of(legs, self.num_clients)
+                    template = self._templates.setdefault(one.template, one.template)
+                    repetition.append(replace(one, template=template))
             return self.metrics()
 
         return finish

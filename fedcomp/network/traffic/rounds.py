@@ -40,9 +40,6 @@ class TemplateLeg(NamedTuple):
 
 
 Template = tuple[TemplateLeg, ...]
-Shape = tuple[bool, tuple[tuple[int, Who, Any], ...]]
-Groups = tuple[tuple[int, ...], ...]
-"""The places of the legs that add up to each varying one."""
 
 
 @dataclass(frozen=True)
@@ -62,120 +59,42 @@ class Round:
     on_time: np.ndarray | None = None
 
 
-class RoundForms:
-    """The recorded form of one round after another: most are like the one before, and few templates differ.
-
-    Args:
-        num_clients: N.
-    """
-
-    def __init__(self, num_clients: int) -> None:
-        self.num_clients = num_clients
-        self._templates: dict[Template, Template] = {}
-        self._last: tuple[Shape, Round, Groups] | None = None
-
-    def of(self, legs: Legs) -> Round:
-        """As `round_of`. Equal templates are one object, and a round that equals the one before is that round."""
-        shape = _shape(legs, self.num_clients)
-        if shape is not None and self._last is not None and shape == self._last[0]:
-            _, before, groups = self._last
-            if not groups and legs.late is None and before.on_time is None and legs.clients == before.clients:
-                return before
-            varying = tuple(_sum([legs.made[place].amount for place in group]) for group in groups)
-            one = Round(before.template, legs.clients, before.listed, varying, _on_time(legs))
-        else:
-            one, groups = _formed(legs, self.num_clients)
-            template = self._templates.setdefault(one.template, one.template)
-            one = Round(template, one.clients, one.listed, one.varying, one.on_time)
-        self._last = None if shape is None else (shape, one, groups)
-        return one
-
-
 def round_of(legs: Legs, num_clients: int) -> Round:
     """The recorded form of legs whose amounts are on the host."""
-    return _formed(legs, num_clients)[0]
-
-
-def _formed(legs: Legs, num_clients: int) -> tuple[Round, Groups]:
-    """The recorded form, and which legs add up to each varying one."""
-    merged: list[tuple[int, Who, list[int]]] = []
+    merged: list[tuple[int, Who, list[Amount]]] = []
     first, phase = 0, -1
-    for place, (kind, who, amount) in enumerate(legs.made):
-        if kind == WORK and not np.count_nonzero(_on_host(amount)):
+    for kind, who, amount in legs.made:
+        assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
+        if kind == WORK and not np.count_nonzero(amount):
             continue
         if PHASES[kind] != phase:
             first, phase = len(merged), PHASES[kind]
-        for earlier, whose, places in merged[first:]:
-            if earlier == kind and whose == who:
-                places.append(place)
-                break
+        own = [amounts for earlier, whose, amounts in merged[first:] if (earlier, whose) == (kind, who)]
+        if own:
+            own[0].append(amount)
         else:
-            merged.append((kind, who, [place]))
-    template, listed, varying, groups = [], [], [], []
+            merged.append((kind, who, [amount]))
+    template, listed, varying = [], [], []
     whole = len(legs.clients) == num_clients
-    for kind, who, places in merged:
-        total = _sum([legs.made[place].amount for place in places])
+    for kind, who, amounts in merged:
+        total = _sum(amounts)
         to = TO_COHORT if who == COHORT else TO_ALL if who == ALL else TO_LISTED
         if isinstance(who, tuple):
             listed.append(who)
         if isinstance(total, int):
             template.append(TemplateLeg(kind, to, NUMBER, total))
-        elif kind == WORK and (same := _same(total)) is not None:
-            template.append(TemplateLeg(kind, to, NUMBER, same))
+        elif kind == WORK and len(total) and (total == total[0]).all():
+            template.append(TemplateLeg(kind, to, NUMBER, total.item(0)))
         elif kind == WORK and whole and to == TO_COHORT:
             template.append(TemplateLeg(kind, to, ROW, -1, total.tobytes()))
         else:
             template.append(TemplateLeg(kind, to, VARYING, -1))
             varying.append(total)
-            groups.append(tuple(places))
-    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), _on_time(legs)), tuple(groups)
-
-
-def _shape(legs: Legs, num_clients: int) -> Shape | None:
-    """What the template and `listed` follow from: rounds of one shape differ in what varies alone. None: unknown."""
-    whole = len(legs.clients) == num_clients
-    if all(type(leg.amount) is int for leg in legs.made):
-        return whole, tuple(legs.made)
-    shape, several = [], set[Who]()
-    for kind, who, found in legs.made:
-        amount = _on_host(found)
-        content: int | bytes | None = None  # of what varies nothing is looked at
-        if isinstance(amount, int):
-            content = amount
-        elif kind == WORK:
-            if not whole and who in several:  # whether their sum is the same for all is not known
-                return None
-            several.add(who)
-            content = amount.tobytes() if whole else _same(amount)
-        if kind != WORK:
-            several.clear()
-        shape.append((kind, who, content))
-    return whole, tuple(shape)
+    on_time = None if legs.late is None else ~legs.late
+    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), on_time)
 
 
 def _sum(amounts: Sequence[Amount]) -> Any:
     """An int, or int64 [L] if one of them is an array."""
     total = amounts[0] if len(amounts) == 1 else sum(amounts)
     return total.astype(np.int64) if isinstance(total, np.ndarray) else int(total)
-
-
-def _same(amounts: np.ndarray) -> int | None:
-    """The number that all are; None: they differ."""
-    row = amounts.tobytes()
-    return amounts.item(0) if len(amounts) and row == row[: amounts.itemsize] * len(amounts) else None
-
-
-def _on_host(amount: Amount) -> int | np.ndarray:
-    assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
-    return amount
-
-
-def _on_time(legs: Legs) -> np.ndarray | None:
-    return None if legs.late is None else ~legs.late
-
-
-def num_varying(leg: TemplateLeg, num_cohort: int, num_listed: int) -> int:
-    """How many numbers a varying leg has in a round."""
-    if leg.kind == BROADCAST:
-        return 1
-    return num_listed if leg.who == TO_LISTED else num_cohort
