@@ -12,16 +12,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from fedcomp.compressor.columns import AllColumns, SomeColumns
-from fedcomp.compressor.contract import (
-    ChecksDim,
-    ChecksErrorFeedback,
-    Codec,
-    DependentSenders,
-    Estimator,
-    Feedback,
-    HasOmega,
-    Memory,
-)
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.compressor.measured import MeasuredCodec
@@ -131,9 +122,8 @@ class Compressor:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: D is refused."""
         like = self.coded(like)
         with options_of(self.group):
-            if isinstance(self.codec, ChecksDim):
-                self.codec.check_dim(like.shape[0])
-            if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
+            self.codec.check_dim(like.shape[0])
+            if not isinstance(self.feedback, NoFeedback):
                 self.codec.check_error_feedback(like.shape[0])
         return Memory(*(part.init(num_senders, like) for part in (self.feedback, self.estimator, self.predictor)))
 
@@ -211,16 +201,11 @@ class Compressor:
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The codec's bound omega on E||C(x) - x||^2 / ||x||^2; None: it is biased, or has none in closed form."""
-        if not (self.codec.unbiased and isinstance(self.codec, HasOmega)):
-            return None
-        return self.codec.omega(self.columns.layers(layers), num_senders)
+        return self.codec.omega(self.columns.layers(layers), num_senders) if self.codec.unbiased else None
 
     def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The bound omega_av on E||mean (C_i(x_i) - x_i)||^2 / mean ||x_i||^2; None as in `omega`."""
-        omega = self.omega(layers, num_senders)
-        if omega is None or not isinstance(self.codec, DependentSenders):
-            return None if omega is None else omega / num_senders
-        return self.codec.omega_of_mean(layers, num_senders)
+        return self.codec.omega_of_mean(self.columns.layers(layers), num_senders) if self.codec.unbiased else None
 
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""

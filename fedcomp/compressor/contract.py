@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor
 
@@ -28,33 +28,74 @@ class Memory:
     shared: Tensor
 
 
-class Codec(Protocol):
-    """Turns rows into messages and back. Stateless; a frozen dataclass of options.
+class Codec(ABC):
+    """Turns rows into messages and back; a frozen dataclass of options, without a state.
 
-    Attributes:
-        unbiased: E[decode(encode(x))] = x over the shared and the sender's randomness.
-        contractive: E||decode(encode(x)) - x||^2 < ||x||^2 for every x != 0.
-        near_lossless: decodes to within float rounding of x, so a model itself can be sent; others carry only updates.
+    `encode` and `decode` are the codec. What follows them has a default, which a codec that differs overrides, by a
+    property or a class attribute.
     """
 
-    @property
-    def unbiased(self) -> bool: ...
-    @property
-    def contractive(self) -> bool: ...
-    @property
-    def near_lossless(self) -> bool: ...
-
+    @abstractmethod
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Messages for rows x [M, D] float32; `sender_key` is randomness that only the sender knows."""
-        ...
 
+    @abstractmethod
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32, computed from the messages and the shared knowledge alone."""
-        ...
+
+    @property
+    def unbiased(self) -> bool:
+        """E[decode(encode(x))] = x over the shared and the sender's randomness."""
+        return False
+
+    @property
+    def contractive(self) -> bool:
+        """E||decode(encode(x)) - x||^2 < ||x||^2 for every x != 0."""
+        return False
+
+    @property
+    def near_lossless(self) -> bool:
+        """Decodes to within float rounding of x, so a model itself can be sent; others carry only updates."""
+        return False
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError, before the first round, if vectors of `dim` entries cannot be sent."""
+        return
+
+    def check_error_feedback(self, dim: int) -> None:
+        """Raise ValueError, before the first round, if error feedback over `dim` entries would diverge."""
+        return
+
+    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
+        """[D] float32 `weight @ decode(payload, common)`, with weight [M]; without decoding each one, if it can."""
+        return weight @ self.decode(payload, common)
+
+    def expected_error(self, x: Tensor) -> Tensor | None:
+        """[M] float64 E||decode(encode(x)) - x||^2 of each row of x [M, D]; None: it has no closed form.
+
+        Senders' errors are independent.
+        """
+        return None
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
+        """The least omega known for which E||decode(encode(x)) - x||^2 <= omega ||x||^2 for every x, if unbiased.
+
+        Args:
+            layers: sizes of the parameter tensors in x. num_senders: n, of one round at most.
+        """
+        return None
+
+    def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float | None:
+        """omega_av with E||mean (C_i(x_i) - x_i)||^2 <= (omega_av / n) sum ||x_i||^2 for all x_i.
+
+        omega / n where senders draw independently of each other.
+        """
+        omega = self.omega(layers, num_senders)
+        return None if omega is None else omega / num_senders
 
 
 @dataclass(frozen=True)
-class CodecWrapper:
+class CodecWrapper(Codec):
     """What a codec that sends the messages of another one has of that one. `codec`: the other one."""
 
     codec: Codec
@@ -71,80 +112,11 @@ class CodecWrapper:
     def near_lossless(self) -> bool:
         return self.codec.near_lossless
 
-
-@runtime_checkable
-class ChecksDim(Protocol):
-    """A codec that cannot send vectors of every size."""
-
     def check_dim(self, dim: int) -> None:
-        """Raise ValueError, before the first round, if vectors of `dim` entries cannot be sent."""
-        ...
-
-
-@runtime_checkable
-class ChecksErrorFeedback(Protocol):
-    """A codec whose stability under error feedback depends on the dimension or on its options."""
+        self.codec.check_dim(dim)
 
     def check_error_feedback(self, dim: int) -> None:
-        """Raise ValueError, before the first round, if error feedback over `dim` entries would diverge."""
-        ...
-
-
-@runtime_checkable
-class SumsMessages(Protocol):
-    """A codec that computes the weighted sum of messages without decoding each one."""
-
-    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
-        """[D] float32 `weight @ decode(payload, common)`, with weight [M]."""
-        ...
-
-
-@runtime_checkable
-class HasClosedFormError(Protocol):
-    """A codec whose error has a closed form; senders' errors are independent."""
-
-    def expected_error(self, x: Tensor) -> Tensor:
-        """[M] float64 E||decode(encode(x)) - x||^2 of each row of x [M, D]."""
-        ...
-
-
-@runtime_checkable
-class HasOmega(Protocol):
-    """A codec whose error as an unbiased codec has a bound in terms of what is sent."""
-
-    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
-        """The least omega known for which E||decode(encode(x)) - x||^2 <= omega ||x||^2 for every x.
-
-        Args:
-            layers: sizes of the parameter tensors in x. num_senders: n, of one round at most.
-        """
-        ...
-
-
-@runtime_checkable
-class DependentSenders(Protocol):
-    """A codec whose senders draw together, so that the error of their mean is not bounded by `omega` / n."""
-
-    def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float:
-        """omega_av with E||mean (C_i(x_i) - x_i)||^2 <= (omega_av / n) sum ||x_i||^2 for all x_i."""
-        ...
-
-
-@runtime_checkable
-class Sampling(Protocol):
-    """A codec that sends a random part of the entries as they are.
-
-    Each entry is sent with the same probability p, by every sender independently of the others, and whatever the
-    entries are. The joint estimators (`estimators/`) need it.
-    """
-
-    def probability(self, dim: int) -> float:
-        """p for a vector of `dim` entries."""
-        ...
-
-    def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
-        """(values [M, n] float32, unscaled; their indices [M, n] int64, ascending, and D beyond what a row sent)."""
-        ...
+        self.codec.check_error_feedback(dim)
 
 
 class Feedback(Protocol):

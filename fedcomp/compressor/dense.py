@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -20,7 +21,7 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Codec):
     """Sends x itself.
 
     Attributes:
@@ -28,8 +29,8 @@ class Dense:
     """
 
     precision: str = "float32"
-    contractive: bool = True
-    near_lossless: bool = True
+    contractive = True
+    near_lossless = True
 
     def __post_init__(self) -> None:
         check_choice("precision", self.precision, tuple(PRECISIONS))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, CodecWrapper, SumsMessages
+from fedcomp.compressor.contract import CodecWrapper
 from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
@@ -37,16 +37,6 @@ class FastCompressedCommunication(CodecWrapper):
 
     def __post_init__(self) -> None:
         check_count("repeats", self.repeats)
-
-    def check_dim(self, dim: int) -> None:
-        """Raise ValueError if the codec cannot send vectors of `dim` entries."""
-        if isinstance(self.codec, ChecksDim):
-            self.codec.check_dim(dim)
-
-    def check_error_feedback(self, dim: int) -> None:
-        """Raise ValueError if a memory of what one message leaves out would grow without bound."""
-        if isinstance(self.codec, ChecksErrorFeedback):
-            self.codec.check_error_feedback(dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The R messages, the fields of message r called `<r>/<name>`."""
@@ -69,13 +59,8 @@ class FastCompressedCommunication(CodecWrapper):
 
     def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D] `weight @ decode`, without decoding each sender where the codec can sum them up itself."""
-        first, *rest = [self._sum(message, known, weight) for message, known in self._messages(payload, common)]
-        return sum(rest, start=first)
-
-    def _sum(self, message: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
-        if isinstance(self.codec, SumsMessages):
-            return self.codec.weighted_sum(message, common, weight)
-        return weight @ self.codec.decode(message, common)
+        each = [self.codec.weighted_sum(message, known, weight) for message, known in self._messages(payload, common)]
+        return sum(each[1:], start=each[0])
 
     def _messages(self, payload: Payload, common: SharedKnowledge) -> Iterator[tuple[Payload, SharedKnowledge]]:
         """The R messages, each with what both ends know about it."""

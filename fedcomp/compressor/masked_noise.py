@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
@@ -41,7 +42,7 @@ SMALLEST = 1e-8
 
 
 @dataclass(frozen=True)
-class MaskedNoise:
+class MaskedNoise(Codec):
     """Sends a mask over shared noise; biased, except where the module says.
 
     Attributes:
@@ -58,9 +59,6 @@ class MaskedNoise:
     alpha: float | None = None
     stochastic: bool = True
     seed_cost: str = "sent"
-    unbiased: bool = False
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("mask", self.mask, MASKS)

@@ -51,13 +51,15 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     the hashes of finished runs and overrides such as `compressor.fraction=0.2` depend on it, and `check_part_keys`
     reads the signature of the group's `_target_`, which is the codec's.
     """
-    from fedcomp.compressor import Compressor  # here, since torch takes seconds to import
+    from fedcomp.compressor import Codec, Compressor  # here, since torch takes seconds to import
 
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
     with options_of(group):
         parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
-        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that types are named in full
+        named = OmegaConf.create({group: options})[group]  # within its group, so that types are named in full
+        codec = build(named)
+        check_kind(named, codec, Codec)
         return replace(Compressor.of(codec, **parts), group=group)
 
 

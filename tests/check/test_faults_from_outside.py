@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from fedcomp.compressor import Codec
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 
@@ -24,11 +25,9 @@ LAST, FIRST = [], {}
 
 
 @dataclass(frozen=True)
-class Faulty:
+class Faulty(Codec):
     fault: str
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def encode(self, x, common, sender_key):
         LAST[:] = [x.clone()]

@@ -60,7 +60,7 @@ CASES = [
     ),
     CodecCase("randk-rice", RandK(0.2, places="rice"), None),
     CodecCase("random_mask", RandomMask(0.3), None),
-    CodecCase("random_mask-unscaled", RandomMask(0.3, "none", "derived"), None),
+    CodecCase("random_mask-unscaled", RandomMask(0.3, scale="none", seed_cost="derived"), None),
     CodecCase("permk", PermK(), None, draws=800, joint=True),
     CodecCase("wangni", Wangni(0.2), None),
     CodecCase("wangni-sign", Wangni(0.2, values="sign"), None),
@@ -121,7 +121,7 @@ CASES = [
     # off by 0.037 max |x| for drive and half a bit of eden, 0.024 at 1.5 bits, 0.013 at 2, 0.005 with two rotations.
     CodecCase("drive", Drive(), lambda layers: sum(layers) + 96),
     CodecCase("drive-unbiased", Drive("unbiased"), lambda layers: sum(layers) + 96, bias=0.05),
-    CodecCase("drive-rotated-twice", Drive("unbiased", 2), lambda layers: sum(layers) + 96, bias=0.01),
+    CodecCase("drive-rotated-twice", Drive("unbiased", rotations=2), lambda layers: sum(layers) + 96, bias=0.01),
     CodecCase("eden-min-mse", Eden(3, "min_mse", seed_cost="derived"), lambda layers: 3 * sum(layers) + 32),
     CodecCase("eden-2", Eden(2), lambda layers: 2 * sum(layers) + 96, bias=0.02),
     CodecCase("eden-1.5", Eden(1.5), lambda layers: sum(layers) + round(0.5 * sum(layers)) + 96, bias=0.03),

@@ -14,6 +14,7 @@ CODE = """
 from dataclasses import dataclass, field
 import torch
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.compressor import Codec
 from fedcomp.dataset.images.digits import load
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
@@ -33,7 +34,7 @@ class Averaging(FedAvg):
         return state.memory
 
 @dataclass(frozen=True)
-class Codec:
+class Failing(Codec):
     when: str = "never"
     unbiased, contractive, near_lossless = True, True, True
     def __post_init__(self):
@@ -68,7 +69,7 @@ def own(tmp_path: Path) -> tuple[str, ...]:
         (CONF / "algorithm" / "fedavg.yaml").read_text().replace("fedcomp.algorithm.fedavg.FedAvg", "MODULE.Averaging")
     )
     parts = {
-        "compressor": "_target_: MODULE.Codec\nwhen: never\nfeedback: none\n",
+        "compressor": "_target_: MODULE.Failing\nwhen: never\nfeedback: none\n",
         "dataset": "_target_: MODULE.nothing\n",
         "model": "_target_: MODULE.Net\n_partial_: true\n",
         "algorithm": fedavg,
@@ -89,7 +90,7 @@ WRONG = [
     ("algorithm=own", "AttributeError: ", "in round: return state.memory"),
     (
         "compressor.when=init",
-        "AttributeError: 'Codec' object has no attribute 'missing'",
+        "AttributeError: 'Failing' object has no attribute 'missing'",
         "in __post_init__: self.missing",
     ),
     ("compressor.when=encode", "RuntimeError: mat1 and mat2 shapes", "in encode: return x @ torch.zeros(3, 3)"),
@@ -124,7 +125,7 @@ def test_three_lines_and_the_whole_in_the_log(fedcomp, tmp_path, capsys, own, wo
     [
         ("refusal", "compressor.when=refusal must be something else"),
         ("late", "entries must be small"),
-        ("int", "Codec.encode returned int, but must return a fedcomp.wire.Payload"),
+        ("int", "Failing.encode returned int, but must return a fedcomp.wire.Payload"),
     ],
 )
 def test_a_refusal_stays_one_line(fedcomp, capsys, own, when, line) -> None:
@@ -143,8 +144,8 @@ def test_a_run_of_a_grid_shows_them_too_and_the_others_go_on(fedcomp, capsys, ow
 @pytest.mark.parametrize(
     ("target", "line"),
     [
-        ("Codex", "has no 'Codex'; did you mean 'Codec'? (there are: Codec, "),
-        ("Codec.make", "Codec has no 'make'"),
+        ("Fail", "has no 'Fail'; did you mean 'Failing'? (there are: Failing, "),
+        ("Failing.make", "Failing has no 'make'"),
     ],
 )
 def test_a_class_missing_in_a_module_that_is_there(fedcomp, capsys, own, target, line) -> None:
@@ -185,7 +186,7 @@ def test_a_module_that_is_missing(fedcomp, capsys, own, target, line) -> None:
 def test_a_module_that_cannot_be_imported(fedcomp, capsys, own, text, message) -> None:
     path = Path(own[1]) / f"broken{abs(hash(text + own[1]))}.py"
     path.write_text(text)
-    assert fedcomp(*own, "compressor=own", f"compressor._target_={path.stem}.Codec") == 1
+    assert fedcomp(*own, "compressor=own", f"compressor._target_={path.stem}.Failing") == 1
     first, second, _ = capsys.readouterr().err.splitlines()
     assert message in first
     assert second == f'  File "{path}", line 1, in <module>: {text.strip()}'

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
+from fedcomp.compressor import Codec
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
 
 @dataclass(frozen=True)
-class Faulty:
+class Faulty(Codec):
     fault: str
-    unbiased: bool = False
-    contractive: bool = False
-    near_lossless: bool = False
 
     def encode(self, x, common, sender_key):
         return Payload({"codes": {

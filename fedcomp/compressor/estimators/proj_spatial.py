@@ -29,10 +29,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Sampling
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.estimators.correlation import ALL_OPPOSED, AssumedCorrelation
 from fedcomp.compressor.projections.rand_proj import Group, Projected, RandProj
 from fedcomp.compressor.rotations.hadamard import butterflies
+from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import OptionError, check_choice
@@ -76,7 +77,7 @@ class ProjSpatial(AssumedCorrelation):
             return
         instead = (
             "a spatial_* estimator, or compressor=rand_proj_spatial"
-            if isinstance(codec, Sampling)
+            if isinstance(codec, SampledEntries)
             else ("compressor=rand_proj_spatial, or estimator=weighted_sum")
         )
         raise OptionError(

@@ -32,8 +32,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Sampling
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.estimators.correlation import ALL_OPPOSED, AssumedCorrelation
+from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import OptionError
@@ -46,7 +47,7 @@ def check_sampling(name: str, codec: Codec) -> None:
     The estimators scale what arrives, whatever the codec's own scale: a sender that remembers what an unscaled codec
     leaves out would send about D / k times too much in the end.
     """
-    if not isinstance(codec, Sampling):
+    if not isinstance(codec, SampledEntries):
         raise OptionError(
             f"estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
             "random part of the entries as they are, each with the same probability; use compressor=randk or "
@@ -77,7 +78,7 @@ class Spatial(AssumedCorrelation):
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         num, dim, p = cohort.size, common.dim, codec.probability(common.dim)
         values, indices = codec.sampled(payload, common)
         rows = values.new_zeros(2, num, dim + 1)  # values and ones; one place more, for entries that were not sent
@@ -98,7 +99,7 @@ class Spatial(AssumedCorrelation):
         """
         if self.transform == "online":
             return None
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         num, p = x.shape[0], codec.probability(x.shape[1])
         r1 = x.double().square().sum()
         r2 = x.double().sum(0).square().sum() - r1

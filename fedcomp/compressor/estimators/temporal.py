@@ -29,8 +29,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Sampling
+from fedcomp.compressor.contract import Codec, Estimator
 from fedcomp.compressor.estimators.spatial import check_sampling
+from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.rows import scatter_distinct_
@@ -65,7 +66,7 @@ class Temporal(Estimator):
         Args:
             squares: sum_i w_i^2, or its mean over rounds.
         """
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         return (1 / codec.probability(dim) - 1) * squares if self.memory == "shared" else 0.0
 
     @property
@@ -78,7 +79,7 @@ class Temporal(Estimator):
         growth = self.growth(codec, dim, squares)
         if growth < 1 - ROUNDING:
             return
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         p = codec.probability(dim)
         enough = math.ceil(1.02 * 1000 * squares / (1 + squares)) / 1000
         remedies = [f"send a share of {enough:g} or more (fraction)"] if enough <= 1 else []
@@ -98,7 +99,7 @@ class Temporal(Estimator):
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         known = take_rows(memory, cohort) if self.memory == "client" else memory.expand(cohort.size, -1)
         values, indices = codec.sampled(payload, common)
         padded = torch.nn.functional.pad(known, (0, 1))  # one place more, for entries that were not sent
@@ -111,5 +112,5 @@ class Temporal(Estimator):
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor:
         """0-d float64 E||estimate - mean of x||^2, memory empty: Rand-k's, (1/n^2) (1/p - 1) sum ||x_i||^2."""
-        assert isinstance(codec, Sampling)
+        assert isinstance(codec, SampledEntries)
         return x.double().square().sum() * (1 / codec.probability(x.shape[1]) - 1) / x.shape[0] ** 2

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
 from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates, streams
 from fedcomp.compressor.mrc.coder import Map, decode, encode
@@ -36,7 +37,7 @@ def check_candidates(name: str, num: int) -> None:
 
 
 @dataclass(frozen=True)
-class MRC:
+class MRC(Codec):
     """Sends a Bernoulli sample of each row as one index per block; nearly unbiased while blocks are below capacity.
 
     Attributes:
@@ -62,9 +63,6 @@ class MRC:
     packing: str = "fixed"
     domain: int = UPLINK
     blocks: Blocks | None = None
-    unbiased: bool = False
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_candidates("num_candidates", self.num_candidates)
@@ -163,7 +161,7 @@ def check_probabilities(x: Tensor) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodedByMRC:
+class CodedByMRC(Codec):
     """Options of compressors that send a part of their message by minimal random coding; they are biased.
 
     Attributes:
@@ -177,9 +175,6 @@ class CodedByMRC:
     block: int = 256
     candidates: str = "shared"
     bits: int = 8
-    unbiased: bool = False
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         try:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import OptionError, check_count, check_interval, is_whole
@@ -32,7 +33,7 @@ log = logging.getLogger("fedcomp")
 
 
 @dataclass(frozen=True)
-class CountSketch:
+class CountSketch(Codec):
     """Sends the r c cells of a sketch, decoded to the estimates of all entries, or of the k largest.
 
     Attributes:
@@ -46,8 +47,6 @@ class CountSketch:
     columns: int | None = None
     fraction: float = 0.1
     k: int | None = None
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         if not is_whole(self.rows) or self.rows < 1 or self.rows % 2 == 0:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.core.validate import OptionError, check_choice, check_count
@@ -28,7 +29,7 @@ DIRECTIONS = ("independent", "orthonormal")
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Codec):
     """Sends L float32 scalars; unbiased, and noisier than x is long unless L is near D.
 
     Attributes:
@@ -45,9 +46,7 @@ class Projection:
     num_projections: int = 1
     directions: str = "independent"
     seed_cost: str = "sent"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         check_choice("vector", self.vector, VECTORS)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations import hadamard
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
@@ -87,7 +88,7 @@ class Projected:
 
 
 @dataclass(frozen=True)
-class RandProj:
+class RandProj(Codec):
     """Sends k numbers of the projected vector; alone they are decoded times c / k, unbiased.
 
     Attributes:
@@ -101,9 +102,7 @@ class RandProj:
     k: int | None = None
     block: int = 1024
     seed_cost: str = "sent"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)

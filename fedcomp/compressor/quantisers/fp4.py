@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
     GRANULARITIES,
     block_norms,
@@ -35,7 +36,7 @@ NUM_CODES = 2 * LEVELS + 1
 
 
 @dataclass(frozen=True)
-class FP4:
+class FP4(Codec):
     """Sends +-e + 7, four bits each, and the scales.
 
     Attributes:
@@ -45,7 +46,6 @@ class FP4:
 
     rounding: str = "nearest"
     granularity: str = "layer"
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("rounding", self.rounding, ("nearest", "stochastic"))

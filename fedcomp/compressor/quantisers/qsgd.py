@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
     GRANULARITIES,
     MOST_LEVELS,
@@ -39,7 +40,7 @@ CODINGS = ("auto", "fixed", "packed", "elias")
 
 
 @dataclass(frozen=True)
-class QSGD:
+class QSGD(Codec):
     """Sends levels in [-s, s] and the norms; unbiased.
 
     Attributes:
@@ -51,9 +52,7 @@ class QSGD:
     levels: int = 7
     granularity: str = "layer"
     coding: str = "auto"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         if not is_whole(self.levels) or not 1 <= self.levels <= MOST_LEVELS:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import GRANULARITIES, block_sizes, signs_times_scales
 from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
@@ -26,7 +27,7 @@ SCALES = ("mean_abs", "fixed")
 
 
 @dataclass(frozen=True)
-class Sign:
+class Sign(Codec):
     """Sends sign(x) and its scale a; biased.
 
     Attributes:
@@ -38,8 +39,6 @@ class Sign:
     scale: str = "mean_abs"
     value: float = 1.0
     granularity: str = "layer"
-    unbiased: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
     GRANULARITIES,
     block_norms,
@@ -34,7 +35,7 @@ SCALES = ("max", "l2", "fixed", "mean_abs")
 
 
 @dataclass(frozen=True)
-class StochasticSign:
+class StochasticSign(Codec):
     """Sends random signs and their scale a; unbiased where a is never below the largest entry.
 
     Attributes:
@@ -49,8 +50,6 @@ class StochasticSign:
     value: float = 0.005
     factor: float = 1.0
     granularity: str = "layer"
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)

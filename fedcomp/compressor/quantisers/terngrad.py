@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
     GRANULARITIES,
     block_norms,
@@ -32,7 +33,7 @@ from fedcomp.wire.coding import Digits, Float
 
 
 @dataclass(frozen=True)
-class TernGrad:
+class TernGrad(Codec):
     """Sends trits and their scale; unbiased unless it clips.
 
     Attributes:
@@ -42,8 +43,6 @@ class TernGrad:
 
     clip: float | None = None
     granularity: str = "layer"
-    contractive: bool = False
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("granularity", self.granularity, GRANULARITIES)

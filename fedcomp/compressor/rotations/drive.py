@@ -35,9 +35,6 @@ class Drive(RotatedCodec):
     """Sends the signs of the rotated vector; options as in `RotatedCodec`."""
 
     scale: str = "min_mse"
-    rotations: int = 1
-    seed_cost: str = "sent"
-    near_lossless: bool = False
 
     @property
     def distortion(self) -> float:

@@ -52,9 +52,6 @@ class Eden(RotatedCodec):
 
     bits: float = 1
     scale: str = "unbiased"
-    rotations: int = 1
-    seed_cost: str = "sent"
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_interval("bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")

@@ -5,11 +5,13 @@ Shape legend: M senders, c entries of a piece.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.seed import SEEDS
 from fedcomp.core.validate import check_choice, check_count
@@ -17,7 +19,8 @@ from fedcomp.core.validate import check_choice, check_count
 SCALES = ("min_mse", "unbiased", "norm")
 
 
-class RotatedCodec(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class RotatedCodec(Codec):
     """Options of a codec that rotates a vector at random, quantises it, and fits a scale to each piece.
 
     Attributes:
@@ -26,16 +29,16 @@ class RotatedCodec(Protocol):
         seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
+    rotations: int = 1
+    seed_cost: str = "sent"
+
     @property
+    @abstractmethod
     def scale(self) -> str: ...
     @property
-    def rotations(self) -> int: ...
-    @property
-    def seed_cost(self) -> str: ...
-    @property
+    @abstractmethod
     def distortion(self) -> float:
         """D_b, the quantiser's mean squared error of a standard normal entry."""
-        ...
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
@@ -39,7 +40,7 @@ LARGEST_GAUSSIAN = 4096
 
 
 @dataclass(frozen=True)
-class TurboQuantProd:
+class TurboQuantProd(Codec):
     """Sends codes of the rotated vector's entries, the signs of what is left, and the lengths of both.
 
     Attributes:
@@ -53,9 +54,7 @@ class TurboQuantProd:
     residual: str = "rotation"
     rotations: int = 1
     seed_cost: str = "sent"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.num_kept import num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import index_field, max_bits, read_indices
 from fedcomp.compressor.sparsifiers.topk import stable_topk
@@ -36,7 +37,7 @@ from fedcomp.wire.coding import Float, Unsigned, bits_for
 
 
 @dataclass(frozen=True)
-class ChunkTopK:
+class ChunkTopK(Codec):
     """Keeps the largest entries of each chunk; biased, contractive.
 
     Attributes:
@@ -49,9 +50,7 @@ class ChunkTopK:
     chunk: int = 4096
     values: str = "two_magnitudes"
     positions: str = "auto"
-    unbiased: bool = False
-    contractive: bool = True
-    near_lossless: bool = False
+    contractive = True
 
     def __post_init__(self) -> None:
         check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import (
@@ -33,7 +34,7 @@ from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class Induced:
+class Induced(Codec):
     """Sends the k1 largest entries, with their indices, and k2 random ones of the rest, from a seed.
 
     Attributes:
@@ -50,9 +51,7 @@ class Induced:
     restricted: bool = False
     positions: str = "auto"
     seed_cost: str = "sent"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -24,12 +25,10 @@ from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class PermK:
+class PermK(Codec):
     """Sends D / n entries, each times min(n, D); unbiased. Has no options: the number of senders decides."""
 
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
         """min(n, D) - 1, with equality for every vector if every entry is with every sender as likely."""

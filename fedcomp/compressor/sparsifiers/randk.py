@@ -37,23 +37,16 @@ from fedcomp.wire.coding import Float
 class RandK(SampledEntries):
     """Sends k random entries; decodes them times D / k (unbiased), or as they are (contractive, delta = k / D).
 
-    With scale=unbiased, E||C(x) - x||^2 = (D / k - 1) ||x||^2.
-
     Attributes:
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         k: number of entries sent; null: as `fraction` says.
-        scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
         places: seed, drawn by both ends; or auto, index, bitmap, rice (sparse_indices.py): the sender draws and sends.
             As `positions` of Top-k, with one value more; both are keys in users' commands and in the hashes of runs.
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
-    scale: str = "unbiased"
     places: str = "seed"
-    seed_cost: str = "sent"
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,14 +29,9 @@ class RandomMask(SampledEntries):
 
     Attributes:
         fraction: p, in (0, 1].
-        scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float = 0.03
-    scale: str = "unbiased"
-    seed_cost: str = "sent"
-    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

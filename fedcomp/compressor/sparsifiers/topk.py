@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import (
     INDEX_CODES,
@@ -32,7 +33,7 @@ from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Codec):
     """Keeps the k largest entries, of equal ones the first; biased, contractive with delta = k / D.
 
     Attributes:
@@ -48,9 +49,7 @@ class TopK:
     positions: str = "auto"
     k: int | None = None
     match_bits: float | None = None
-    unbiased: bool = False
-    contractive: bool = True
-    near_lossless: bool = False
+    contractive = True
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k, self.match_bits)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.rows import scatter_distinct_
@@ -28,7 +29,7 @@ VALUES = ("float", "sign")
 
 
 @dataclass(frozen=True)
-class Wangni:
+class Wangni(Codec):
     """Sends x_j / p_j with probability p_j; unbiased, never worse than Rand-k, with messages of varying length.
 
     Attributes:
@@ -41,9 +42,7 @@ class Wangni:
     fraction: float | None = FRACTION
     k: int | None = None
     values: str = "float"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
-from fedcomp.compressor import Compressor
+from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.estimators.spatial import Spatial
@@ -29,10 +29,10 @@ N, D = 10, 100
 
 
 @dataclass(frozen=True)
-class Noisy:
+class Noisy(Codec):
     """Adds independent standard normal noise: the mean's squared error is chi-squared, with mean d/n."""
 
-    unbiased, contractive, near_lossless = True, False, False
+    unbiased = True
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         return Payload({"values": Field(x + sender_key.normal(common.ids, common.dim), Float())})

@@ -61,7 +61,7 @@ def test_one_hot_is_exact(scale: str) -> None:
 def test_two_sparse_vectors_need_two_rotations() -> None:
     x = torch.zeros(2000, 512)
     x[:, 3], x[:, 90] = 1.0, 0.5
-    once, twice = decoded(Drive("unbiased"), x), decoded(Drive("unbiased", 2), x)
+    once, twice = decoded(Drive("unbiased"), x), decoded(Drive("unbiased", rotations=2), x)
     expected = torch.zeros_like(x)
     expected[:, 3] = 1.25  # (a^2 + b^2) / a, and 0 for b, whatever the signs
     torch.testing.assert_close(once, expected, rtol=1e-5, atol=1e-5)

@@ -17,7 +17,7 @@ def _rows() -> torch.Tensor:
 
 @pytest.mark.parametrize(("scale", "factor"), [("unbiased", 1 / 0.3 - 1), ("none", 0.7)])
 def test_error_is_the_closed_form(scale: str, factor: float) -> None:
-    codec, x = RandomMask(0.3, scale), _rows()
+    codec, x = RandomMask(0.3, scale=scale), _rows()
     assert torch.allclose(codec.expected_error(x), factor * x.double().square().sum(1), rtol=1e-6)
     error, deviation = mean_square(draws(codec, x, 4000) - x)
     assert ((error - codec.expected_error(x)).abs() < 5 * deviation).all()

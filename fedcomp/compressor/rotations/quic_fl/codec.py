@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.quic_fl.tables import SHARED_BITS, THRESHOLD, table
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
@@ -36,7 +37,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class QuicFL:
+class QuicFL(Codec):
     """Sends a code for each entry of the rotated vector, and the largest entries as they are.
 
     Attributes:
@@ -48,9 +49,7 @@ class QuicFL:
     bits: int = 1
     rotations: int = 1
     seed_cost: str = "sent"
-    unbiased: bool = True
-    contractive: bool = False
-    near_lossless: bool = False
+    unbiased = True
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or self.bits not in SHARED_BITS:
