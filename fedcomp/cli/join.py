@@ -5,20 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from fedcomp.cli.serve import EPILOG, arguments
+from fedcomp.cli.serve import command_of_an_end
 from fedcomp.display.console import say
 from fedcomp.runtime.command import exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Join a run. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-join",
-        description="Be one client of a run that fedcomp-serve makes.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments(parser)
+    parser = command_of_an_end("fedcomp-join", "Be one client of a run that fedcomp-serve makes.")
     parser.add_argument("--client", type=int, required=True, metavar="N", help="which client, 0 or more")
     parser.add_argument("--server", required=True, metavar="HOST:PORT", help="where fedcomp-serve listens")
     given = parser.parse_intermixed_args(argv)
@@ -33,13 +27,12 @@ def _join(given: argparse.Namespace) -> int:
 
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
     address, key = Address.of(given.server), read_key(given.key, make=False)
+
+    def connect(run: str, has: Sequence[int]) -> ClientEnd:
+        return ClientEnd(given.client, address, key, run, given.patience, has=has)
+
     try:
-        join(
-            config,
-            given.client,
-            lambda run, has: ClientEnd(given.client, address, key, run, given.patience, has=has),
-            say,
-        )
+        join(config, given.client, connect, say)
     except ValueError as error:
         say(f"client {given.client}: error: {error}")
         return 1

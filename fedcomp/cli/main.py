@@ -129,12 +129,9 @@ def main() -> None:
     except KeyboardInterrupt:
         say_once("interrupted before the first round")
         raise SystemExit(SIGINT_STATUS) from None
-    except ValueError as error:
-        say_once(f"error: {error}")
-        raise SystemExit(WRONG_ARGUMENT) from None
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (ValueError, OSError) as error:
         say_once(f"error: {reason(error)}")
         raise SystemExit(WRONG_ARGUMENT) from None
 

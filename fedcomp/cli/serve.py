@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcomp.display.console import say
-from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.command import command, exit_status
 
 EPILOG = """\
 examples:
@@ -22,25 +22,21 @@ exit status: 0 finished, 1 stopped or failed (one line says why), 2 a wrong argu
 """
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what both ends take."""
+def command_of_an_end(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with what both ends take."""
+    parser = command(name, description, EPILOG)
     parser.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as of fedcomp; the same at both ends")
     parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the shared key")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument(
         "--patience", type=float, default=600, metavar="S", help="seconds after which the other end counts as gone"
     )
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve a run. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-serve",
-        description="Make a run whose clients are other processes.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments(parser)
+    parser = command_of_an_end("fedcomp-serve", "Make a run whose clients are other processes.")
     parser.add_argument("--listen", default="127.0.0.1:7000", metavar="HOST:PORT", help="default: this machine alone")
     parser.add_argument("--need-all", action="store_true", help="stop where a client is lost, whatever the method")
     given = parser.parse_intermixed_args(argv)

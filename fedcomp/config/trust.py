@@ -13,10 +13,7 @@ from typing import Any
 
 from fedcomp.config.schema import PARTS
 from fedcomp.core.choices import FOLDERS, choices, parts
-from fedcomp.model.networks.module import own
-
-OWN_MODULE = f"{own.__module__}.{own.__qualname__}"
-"""The target of `model=module`, which imports what its option `path` names."""
+from fedcomp.provenance.code import OWN_MODULE
 
 
 def check_trusted(config: Any, file: Path) -> None:

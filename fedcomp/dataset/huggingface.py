@@ -58,22 +58,18 @@ def load(
     """The columns of `root/path`.
 
     Args:
-        path: the folder that `save_to_disk` wrote: of one split, or of several by name.
-        root: the folder that a relative `path` starts from; `~` is expanded.
+        path: the folder that `save_to_disk` wrote: of one split, or of several by name; a relative one starts from
+            `root`.
         input: the column of pictures or of texts; None: the only one of pictures, else, without `target`, the only one
             of texts, else a table of the columns `features`.
         target: the column to predict: classes, or for a table a number. None: the only column of class labels; for
             texts without one the next byte.
-        owner: the column that names who each sample comes from, for `partition=natural`. None: not known.
-        train: the split to train on.
         test: the split to test with. None, or no split of that name: `test_fraction` of `train` is held out.
         test_fraction: of each class, or of a table's rows, or of texts, drawn by `split_seed`.
-        split_seed: names that draw; not the run's seed.
         size, channels, mean, std, crop_padding, flip: of pictures, as in `image_folder`.
         window: L: the next byte is predicted after each byte of windows that lie side by side; classes from the first L
             bytes of a text.
         features, exclude, missing, scaling, target_scaling: of a table, as in `csv`.
-        name: what the run calls the dataset.
     Raises:
         ValueError: `datasets` is not installed, a folder that it did not save, a missing split or column, a column
             whose type cannot be used, or an argument out of range.

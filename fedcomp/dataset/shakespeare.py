@@ -58,24 +58,10 @@ def load(
     character is a target of both. All roles' test windows are pooled; roles too short for one still train.
 
     Args:
-        root: the folder that a relative `path` starts from; `~` is expanded.
-        path: the text, in UTF-8.
-        min_chars: roles with fewer characters are left out; L + 1 or more.
-        train_fraction: f, above 0 and below 1; at least one window trains.
-        max_samples: training windows of a role; of more, so many are taken at even distances. None: all. LEAF has no
-            such limit.
         max_test: test windows; of more, every k-th is taken. None: all.
-        leaf_only: leave out roles without a test window, as LEAF does.
-        upper: speakers that differ in case only are one, as LEAF has it.
         delete: characters to leave out of the text; any other that is not in `ALPHABET` is an error.
-        targets: "last": one target a window, the character after it, as in LEAF; "all": y [n, L], the next character
-            of every position.
-        window: L.
-        stride, test_stride: every so many of the windows train, and test: with L they lie side by side.
+        targets: "last": y [n], the character after a window, as in LEAF; "all": y [n, L], the next of every position.
         bytes: tokens are those of `byte_tokens`, of any text, rather than LEAF's symbols.
-        after_block: leave out so many speeches at the beginning of the text, such as those a model has learnt.
-        join: how a role's lines are joined: by a blank, with no other blanks beside it; or by a newline, as they stand.
-        role_as_label: who speaks: the class of a window is its role.
     Raises:
         ValueError: an argument outside its range, or a file that is missing or is no such text.
     """

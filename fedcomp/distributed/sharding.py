@@ -51,18 +51,13 @@ class TorchProcessGroup(ProcessGroup):
     rows: dist.ProcessGroup | None = None
 
     def split(self, pieces: Sequence[np.ndarray], cost: Callable[[np.ndarray], int]) -> list[list[np.ndarray]]:
-        """The pieces of each process, about as much work for each."""
         shares: list[list[np.ndarray]] = [[] for _ in range(self.size)]
         for rank, piece in zip(balance_load([cost(piece) for piece in pieces], self.size), pieces, strict=True):
             shares[rank].append(piece)
         return shares
 
     def gather(self, rows: Any, shares: Sequence[Sequence[np.ndarray]]) -> Any:
-        """All rows, the same in every process. Raises PeerLost: another process is gone.
-
-        Args:
-            rows: a tree of tensors [M, ...] of any dtypes with this process's rows; the others are written into it.
-        """
+        """All rows, the others written into `rows`. Raises PeerLost: another process is gone."""
         makers = {rank: _places(own, self.device) for rank, own in enumerate(shares) if own}
         if len(makers) < self.size:
             rows = self._allocated(rows, min(makers))
@@ -86,16 +81,14 @@ class TorchProcessGroup(ProcessGroup):
         return int(whole) if self.device.type == "cpu" else whole
 
     def sum_on_host(self, counts: np.ndarray) -> np.ndarray:
-        """The sum, one by one. No device waits for it."""
         whole = torch.from_numpy(counts.astype(np.int64))
         with self.peer_errors():
             dist.all_reduce(whole)
         return whole.numpy()
 
     def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
-        """[M] the sum; a tensor if the rows lie on a GPU, which is not waited for."""
-        found = counts if isinstance(counts, Tensor) else torch.from_numpy(counts)
-        whole = found.to(self.device, non_blocking=True)
+        """The sum; a tensor if the rows lie on a GPU, which is not waited for."""
+        whole = torch.as_tensor(counts).to(self.device, non_blocking=True)
         with self.peer_errors():
             dist.all_reduce(whole, group=self.rows)
         return whole.numpy() if self.device.type == "cpu" else whole

@@ -27,9 +27,7 @@ from fedcomp.runtime.device_name import device_name
 class Joblib:
     """Runs `n_jobs` runs at once; on GPUs `runs_per_gpu` on each that is visible.
 
-    Attributes:
-        n_jobs: runs at once on a CPU; -1: one for each core, -2: one less, and so on, as joblib counts.
-        runs_per_gpu: runs that share one GPU.
+    Attributes: n_jobs: -1: one for each core, -2: one less, and so on, as joblib counts.
     """
 
     processes_per_run: ClassVar[int] = 1

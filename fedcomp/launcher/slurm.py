@@ -37,22 +37,13 @@ MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another
 
 @dataclass(frozen=True)
 class Slurm:
-    """Submits, waits, and prints what became of each run.
+    """Submits, waits, and prints what became of each run. `conf/launcher/slurm.yaml` explains the options.
 
     Attributes:
-        partition, account, qos, constraint: as for sbatch; None: the cluster's default.
-        timeout_min: minutes that a job may take before it is requeued.
-        max_num_timeout: requeues because of the time limit before a job is given up (preemption is not counted).
+        max_num_timeout: requeues because of the time limit (preemption is not counted).
         signal_delay_s: seconds before the time limit at which runs are signalled to save; they have half of it.
         cpus, mem_gb: of one process of a run; a job asks for `runs_per_gpu` times as much, for all its processes.
-        gpus: of a job, on each of its nodes; None: one for each process of a run, if the partition has any and the run
-            does not ask for device=cpu.
-        processes_per_run: processes of each run. nodes: of each job; every node has as many of a run's processes.
-        runs_per_gpu: runs packed into one job, which share its GPU (or, without one, its cores).
-        array_parallelism: jobs of the array that may run at once.
-        name: of the jobs.
-        setup: shell commands before the runs: `module load ...`.
-        sbatch: more options of sbatch, without the dashes: [begin=now+1hour, exclusive].
+        gpus: None: one for each process of a run, if the partition has any and the run does not ask for device=cpu.
     """
 
     partition: str | None = None

@@ -9,18 +9,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from typing import Any
 
-from fedcomp.remote.frames import (
-    MESSAGE,
-    MOST_WORDS,
-    REPORT,
-    WORD,
-    Address,
-    CarriedBytes,
-    Gone,
-    Peer,
-    read_words,
-    words,
-)
+from fedcomp.remote.frames import MESSAGE, REPORT, Address, CarriedBytes, Gone, Peer
 
 
 class ClientEnd:
@@ -48,8 +37,8 @@ class ClientEnd:
         self.client, self.carried, self.past = client, CarriedBytes(), False
         self._server = Peer(_connected(address, key, wait), f"the server {address}")
         self._server.keep_alive(patience)
-        self._server.send(WORD, words({"client": client, "run": run, "has": list(has)}))
-        refused = read_words(self._server.receive(WORD, MOST_WORDS)).get("refused")
+        self._server.tell(client=client, run=run, has=list(has))
+        refused = self._server.hear().get("refused")
         if refused is not None:
             raise Gone(f"the server refuses: {refused}")
 
@@ -75,7 +64,7 @@ class ClientEnd:
 
     def listen(self) -> Mapping[str, Any]:
         """The server's next word. Raises Gone."""
-        word = read_words(self._server.receive(WORD, MOST_WORDS))
+        word = self._server.hear()
         if "stop" in word or "left_out" in word:
             raise self._server.stops(word)
         self.past = word.get("past", False)
@@ -84,13 +73,13 @@ class ClientEnd:
     def say(self, **content: Any) -> None:
         """A word to the server. Raises Gone."""
         if not self.past:
-            self._server.send(WORD, words(content))
+            self._server.tell(**content)
 
     def close(self, why: str | None = None) -> None:
         """Say why it ends, if the server still listens, and close the connection."""
         if why is not None:
             with contextlib.suppress(Gone):
-                self._server.send(WORD, words({"stop": why}))
+                self._server.tell(stop=why)
         self._server.close()
 
 

@@ -105,6 +105,14 @@ class Peer:
                 if hasattr(socket, name):
                     same.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), min(max(1, int(value)), 32767))
 
+    def tell(self, **content: Any) -> None:
+        """Send a word. Raises Gone."""
+        self.send(WORD, json.dumps(content).encode())
+
+    def hear(self) -> Mapping[str, Any]:
+        """The next frame, which must be a word. Raises Gone."""
+        return read_words(self.receive(WORD, MOST_WORDS))
+
     def send(self, kind: bytes, data: bytes) -> None:
         """Raises Gone."""
         try:
@@ -150,7 +158,7 @@ class Peer:
     def check_there(self) -> None:
         """Where nothing is due: raises Gone if the other end is gone, or stops."""
         if readable(self._connection):
-            raise self.stops(read_words(self.receive(WORD, MOST_WORDS)))
+            raise self.stops(self.hear())
 
     def close(self) -> None:
         """Close the connection."""
@@ -176,11 +184,6 @@ def in_time(connection: Connection) -> Iterator[None]:
 
 def _as_socket(connection: Connection) -> socket.socket:
     return socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM)
-
-
-def words(content: Mapping[str, Any]) -> bytes:
-    """A frame's text."""
-    return json.dumps(content).encode()
 
 
 def read_words(frame: bytes) -> Mapping[str, Any]:

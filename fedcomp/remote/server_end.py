@@ -15,7 +15,6 @@ from typing import Any
 from fedcomp.remote.frames import (
     HANDSHAKE_SECONDS,
     MESSAGE,
-    MOST_WORDS,
     REPORT,
     WORD,
     Address,
@@ -26,7 +25,6 @@ from fedcomp.remote.frames import (
     in_time,
     read_words,
     readable,
-    words,
 )
 from fedcomp.remote.kept import Kept
 
@@ -157,10 +155,8 @@ class ServerEnd:
     def close(self, **content: Any) -> None:
         """Tell the clients why it ends, as far as they still listen, and close all connections."""
         for peer in self._peers.values():
-            try:
-                peer.send(WORD, words(content))
-            except Gone:
-                continue
+            with contextlib.suppress(Gone):
+                peer.tell(**content)
         for peer in self._peers.values():
             peer.close()
         self._socket.close()
@@ -184,7 +180,7 @@ class ServerEnd:
 
     def _welcome(self, peer: Peer) -> None:
         peer.be_patient(HANDSHAKE_SECONDS)
-        hello = read_words(peer.receive(WORD, MOST_WORDS))
+        hello = peer.hear()
         client, theirs = hello.get("client"), hello.get("run")
         wrong = None
         if theirs != self._run:
@@ -193,7 +189,7 @@ class ServerEnd:
             wrong = f"there is no client {client}: they are 0 to {self._num_clients - 1}"
         elif client in self._peers:
             wrong = f"client {client} is here already"
-        peer.send(WORD, words({"refused": wrong}))
+        peer.tell(refused=wrong)
         if wrong is not None:
             raise Gone(wrong)
         peer.name, peer.has = f"client {client}", tuple(map(int, hello.get("has", ())))
@@ -206,18 +202,18 @@ class ServerEnd:
         rounds = self.kept.since(client, peer.has, index)
         saved = index if self.kept.saved is None else self.kept.saved
         for one in rounds:
-            peer.send(WORD, words({"round": one.index, "absent": one.absent, "past": True}))
+            peer.tell(round=one.index, absent=one.absent, past=True)
             for message in one.messages[client]:
                 peer.send(MESSAGE, message)
                 self.carried.again += len(message)
             if one.index + 1 == saved:  # as all others did
-                peer.send(WORD, words({"save": True, "past": True}))
+                peer.tell(save=True, past=True)
         if rounds:
             self._say(f"client {client} is back, and makes rounds {rounds[0].index + 1} to {index}")
 
     def _tell(self, **content: Any) -> None:
         for client in list(self._peers):
-            self._or_lose(client, lambda peer: peer.send(WORD, words(content)))
+            self._or_lose(client, lambda peer: peer.tell(**content))
 
     def _hear(self, client: int, kind: bytes, most: int) -> bytes:
         if client not in self._peers:
@@ -236,7 +232,7 @@ class ServerEnd:
                 raise
             peer = self._peers.pop(client)
             with contextlib.suppress(Gone):
-                peer.send(WORD, words({"left_out": str(error)}))
+                peer.tell(left_out=str(error))
             peer.close()
             self._say(f"{error}; the run goes on without it, and it may come back")
             return None
@@ -254,6 +250,6 @@ def _drain(peer: Peer) -> None:
 
 
 def _wait_for_save(peer: Peer) -> None:
-    said = read_words(peer.receive(WORD, MOST_WORDS))
+    said = peer.hear()
     if said.get("done") != "saved":
         raise peer.stops(said)

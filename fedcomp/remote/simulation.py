@@ -33,36 +33,11 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
 
-@dataclass(frozen=True)
-class OneRow:
-    """Implements `Clients` where only one client's data are at hand, or nobody's.
+@dataclass(frozen=True, kw_only=True)
+class OneRow(Executor):
+    """An executor where only one client's data are at hand, or nobody's. `client`: whose they are; None: nobody's."""
 
-    Attributes:
-        executor: of this process's data. client: whose they are; None: nobody's.
-    """
-
-    executor: Executor
     client: int | None
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return self.executor.num_clients
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """As the executor's."""
-        return self.executor.layers
-
-    @property
-    def tensors(self) -> Any:
-        """As the executor's."""
-        return self.executor.tensors
-
-    @property
-    def results(self) -> Any:
-        """Of the trained rows."""
-        return self.executor.results
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work` for the own row, and copies of its result for all others; see `Clients.map_clients`.
@@ -71,18 +46,10 @@ class OneRow:
         """
         own = self.client in cohort.clients
         row = cohort.clients.index(self.client) if own else 0
-        executor = self.executor if own else replace(self.executor, count=None)
+        executor = self if own else replace(self, count=None)
         alone = Cohort(cohort.ids[row : row + 1], cohort.weight[row : row + 1], cohort.clients[row : row + 1])
-        result = executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
+        result = Executor.map_clients(executor, work, alone, *[tensor[row : row + 1] for tensor in rows])
         return map_tensors(lambda tensor: tensor.expand(cohort.size, *tensor.shape[1:]).clone(), result)
-
-    def moved(self, change: Tensor) -> OneRow:
-        """As the executor's."""
-        return replace(self, executor=self.executor.moved(change))
-
-    def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
-        """As the executor's."""
-        return self.executor.parallel_map(function, pieces)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +77,9 @@ class RemoteSimulation(Simulation):
         changed = {"chunk_size": 1, "loop_runner": None, "optimum": None, "participation": participation}
         return cls(**parts | changed, end=end, own=own_samples(simulation, end.client), absent=absent)
 
-    def clients(self, key: Key, ledger: Ledger) -> Any:
+    def clients(self, key: Key, ledger: Ledger) -> OneRow:
         """The clients of which this process has one, or none."""
-        executor = super().clients(key, ledger)
-        return OneRow(replace(executor, dataset=self.own), self.end.client)
+        return OneRow(**vars(super().clients(key, ledger)) | {"dataset": self.own}, client=self.end.client)
 
     def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> Any:
         """As `Simulation.attempt`, with a link between processes.

@@ -18,8 +18,10 @@ def command(name: str, description: str | None, epilog: str) -> argparse.Argumen
     )
 
 
-def reason(error: OSError) -> str:
+def reason(error: ValueError | OSError) -> str:
     """Why, and of which file if the system says so."""
+    if isinstance(error, ValueError):
+        return str(error)
     return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
 
 
@@ -32,12 +34,9 @@ def exit_status(work: Callable[[], int | None]) -> int:
     restore_sigint()
     try:
         return work() or 0
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG_ARGUMENT
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {reason(error)}", file=sys.stderr)
         return WRONG_ARGUMENT
     except KeyboardInterrupt:

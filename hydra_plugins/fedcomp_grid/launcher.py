@@ -25,6 +25,7 @@ from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.overrides import only_value
 from fedcomp.config.placement import run_folder
+from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import CONF
 from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work
@@ -158,7 +159,7 @@ class GridLauncher(Launcher):
         error = done._return_value  # `return_value` would raise it
         if not isinstance(error, RunFailed):
             traceback.print_exception(error)
-        return str(error).strip().split("\n")[0] or type(error).__name__
+        return first_line(error)
 
 
 def _job_return(job: _Job, outcome: RunOutcome) -> JobReturn:

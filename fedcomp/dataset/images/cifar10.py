@@ -46,15 +46,11 @@ def load(
 ) -> Dataset:
     """CIFAR-10 from `root/cifar-10-batches-py` or, where that is missing, from `root/cifar-10-batches-bin`.
 
-    Args:
-        root, download, std, flip: as of `mnist`; what is downloaded is the python version.
-        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code, ImageNet's statistics.
-            BiCompFL (its ancestor KLMS's code) takes 0.5 and 0.5.
-        crop_padding: as in `Dataset`. FedMRN trains with 4 and true, BiCompFL with 0 and false; since the papers
-            differ, augmentation belongs to the experiment and is off here.
-        check_md5: compare the binary files with the official MD5 sums; torchvision always does for the python version.
-    Raises:
-        ValueError: files that are missing or damaged.
+    What is downloaded is the python version, of which torchvision always compares the MD5 sums. Mean and deviation are
+    those of FedMRN's official code, ImageNet's; BiCompFL (its ancestor KLMS's code) takes 0.5 and 0.5. FedMRN trains
+    with crop_padding=4 and flip=true, BiCompFL without: augmentation belongs to the experiment and is off here.
+
+    Raises ValueError: files that are missing or damaged.
     """
     from fedcomp.dataset.images.image import image_dataset
 

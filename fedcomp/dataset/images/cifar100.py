@@ -26,12 +26,9 @@ def load(
 ) -> Dataset:
     """CIFAR-100 from `root/cifar-100-python`.
 
-    Args:
-        root, download, std, flip: as of `mnist`.
-        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code.
-        crop_padding: as in `Dataset`; off as in `cifar10`, FedMRN trains with 4 and true.
-    Raises:
-        ValueError: files that are missing or damaged.
+    Mean and deviation are those of FedMRN's official code. Augmentation is off as in `cifar10`.
+
+    Raises ValueError: files that are missing or damaged.
     """
     from torchvision.datasets import CIFAR100  # here, for it takes a second to import
 

@@ -22,12 +22,7 @@ MAX_PIXEL = 16.0
 def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "raw"] = "unit") -> Dataset:
     """The digits as 64 features a sample.
 
-    Args:
-        num_train: training samples, 1 to 1796; the others are the test set.
-        split_seed: names the shuffle before the split; the same for all runs, whatever their seed.
-        pixels: what a model sees, "unit" for [0, 1] or "raw" for 0 to 16.
-    Raises:
-        ValueError: an argument outside its range.
+    Raises ValueError: an argument outside its range.
     """
     import torch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.idx import FILES, open_split, read_split
+from fedcomp.dataset.images.idx import FILES, PATTERN, names_of, open_split, read_split
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Samples
@@ -42,12 +42,9 @@ def load(
 ) -> Dataset:
     """Fashion-MNIST from `root/FashionMNIST/raw` or, where that is missing, from Debian's package.
 
-    Args:
-        root, download, std, flip: as of `mnist`.
-        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code for training.
-        crop_padding: as in `Dataset`; no paper here augments Fashion-MNIST.
-    Raises:
-        ValueError: files that are missing or damaged.
+    Mean and deviation are those of FedMRN's official code for training; no paper here augments Fashion-MNIST.
+
+    Raises ValueError: files that are missing or damaged.
     """
     from fedcomp.dataset.images.image import image_dataset
 
@@ -57,7 +54,7 @@ def load(
         train, test = fetch(
             "fashion_mnist",
             root,
-            "FashionMNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
+            f"FashionMNIST/{PATTERN}",
             download,
             open_split("FashionMNIST"),
             "on Debian and Ubuntu install the package dataset-fashion-mnist",
@@ -67,10 +64,9 @@ def load(
 
 def data_files(root: str, **_: object) -> list[Path]:
     """What `load` reads."""
-    names = [name for pair in FILES.values() for name in pair]
     if _takes_debian(root):
-        return [DEBIAN / f"{name}.gz" for name in names]
-    return below(root, *(f"FashionMNIST/raw/{name}" for name in names))
+        return [DEBIAN / f"{name}.gz" for pair in FILES.values() for name in pair]
+    return below(root, *names_of("FashionMNIST"))
 
 
 def _takes_debian(root: str) -> bool:

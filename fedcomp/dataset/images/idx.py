@@ -21,6 +21,13 @@ FILES = {
     False: ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 """Images and labels; whether they are for training."""
+PATTERN = "raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte"
+"""All of them in torchvision's folder of a data set, for errors."""
+
+
+def names_of(name: str) -> list[str]:
+    """The files of torchvision's class `name`, below the data folder."""
+    return [f"{name}/raw/{file}" for pair in FILES.values() for file in pair]
 
 
 def open_split(name: str) -> Callable[[str, bool, bool], Samples]:

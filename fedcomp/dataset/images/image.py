@@ -33,13 +33,8 @@ def image_dataset(
     """Classes of images or of their pixels, with the normalisation in units of [0, 1] pixels.
 
     Args:
-        name: as in `dataset=<name>`.
-        train: x uint8 [n, H, W, C], y int64 [n], or uint8 [n, H, W].
-        test: the same.
-        class_names: one a class.
-        mean: of pixels / 255, one number or one a channel.
-        std: as `mean`.
-        crop_padding, flip, task, background, unlabelled, rescale: as in `Dataset`.
+        train, test: x uint8 [n, H, W, C], y int64 [n], or uint8 [n, H, W].
+        mean, std: of pixels / 255, one number or one a channel. Others: as in `Dataset`.
     Raises:
         ValueError: `mean` or `std` that is no number or list of numbers, `rescale` that is not two numbers.
     """

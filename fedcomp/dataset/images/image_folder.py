@@ -6,10 +6,11 @@ are kept beside the images in `.fedcomp_<size>.npz`, for as long as no file chan
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -53,53 +54,48 @@ def load(
     """Images of one size from `root/folder/{train,test}/CLASS/`, or from `root/folder/CLASS/` and split at random.
 
     Args:
-        root: the folder that a relative `folder` starts from; `~` is expanded.
-        folder: the dataset's, which holds the two splits.
-        train: the folder of the training split.
-        test: the folder of the test split.
         size: pixels a side to resize to (bilinear); None where all images are of one size already.
-        mean: of pixels in [0, 1].
-        std: as `mean`.
-        crop_padding, flip: as in `Dataset`.
-        cache: keep the decoded pixels in the split's folder, where it can be written.
-        channels: 3, red, green and blue, equal where an image is grey; 1, for images that are all stored as grey; None:
-            1 if all are, else 3.
-        name: what the run calls the dataset.
         owner: who each training image comes from, for `partition=natural`: a regular expression with one group that is
             searched for in CLASS/NAME.jpg, such as '/([a-z]+)_' for cat/ann_12.jpg; or a number k, for images in
             CLASS/.../OWNER/NAME.jpg with OWNER the k-th folder below CLASS. None: not known.
         test_fraction: for a folder that holds the classes themselves: the share of each class, above 0 and below 1,
             that is the test set. None: the splits are folders.
-        split_seed: names the draw of the images that are held out; not the run's seed.
     Raises:
         ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
             sizes or classes that differ.
     """
     from fedcomp.dataset.images.image import image_dataset
+    from fedcomp.dataset.split import split_classes
 
     check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     num_channels(channels, "")
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = below(root, folder)[0]
+    read = functools.partial(_read_split, size=size, cache=cache)
     if test_fraction is None:
-        classes, train_samples, test_samples, coloured = _two_folders(base, train, test, size, cache, owner)
+        classes, *samples, coloured = _two_folders(base, train, test, read, owner)
     else:
-        classes, train_samples, test_samples, coloured = _one_folder(
-            base, train, test, size, cache, owner, test_fraction, split_seed
-        )
+        if (base / train).is_dir() and (base / test).is_dir():
+            raise ValueError(
+                f"dataset.test_fraction={test_fraction} is for a folder of classes, but {base} holds '{train}' and "
+                f"'{test}': leave it out, or split one of them by dataset.folder={base / train}"
+            )
+        check_links(base, (base,))
+        classes, whole, coloured = read(base, owner=owner)
+        samples = list(split_classes(whole, test_fraction, split_seed))
     kept = num_channels(channels, coloured)
-    train_samples, test_samples = (replace(one, x=one.x[..., :kept]) for one in (train_samples, test_samples))
-    return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
+    held_in, held_out = (replace(one, x=one.x[..., :kept]) for one in samples)
+    return image_dataset(name, held_in, held_out, classes, mean, std, crop_padding, flip)
 
 
 def _two_folders(
-    base: Path, train: str, test: str, size: int | None, cache: bool, owner: str | int | None
+    base: Path, train: str, test: str, read: Callable[..., tuple[list[str], Samples, str]], owner: str | int | None
 ) -> tuple[list[str], Samples, Samples, str]:
-    """The classes, both splits in three channels, and the first image that is in colour ("": all are grey)."""
+    """The classes, both splits as `read` gives them, and the first image that is in colour ("": all are grey)."""
     check_links(base, (base / train, base / test))
-    classes, train_samples, coloured = _read_split(base / train, size, cache, owner)
-    test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
+    classes, train_samples, coloured = read(base / train, owner=owner)
+    test_classes, test_samples, test_coloured = read(base / test)
     if classes != test_classes:
         differ = ", ".join(sorted(set(classes) ^ set(test_classes))[:5])
         raise ValueError(f"{base}: '{train}' and '{test}' must hold the same class folders, but differ in: {differ}")
@@ -107,29 +103,6 @@ def _two_folders(
         shapes = [f"{x.shape[1]}x{x.shape[2]}" for x in (train_samples.x, test_samples.x)]
         raise ValueError(f"{base}: images of '{train}' are {shapes[0]}, of '{test}' {shapes[1]}; set dataset.size")
     return classes, train_samples, test_samples, coloured or test_coloured
-
-
-def _one_folder(
-    base: Path,
-    train: str,
-    test: str,
-    size: int | None,
-    cache: bool,
-    owner: str | int | None,
-    test_fraction: float,
-    split_seed: int,
-) -> tuple[list[str], Samples, Samples, str]:
-    """As `_two_folders`, of classes in `base` itself."""
-    from fedcomp.dataset.split import split_classes
-
-    if (base / train).is_dir() and (base / test).is_dir():
-        raise ValueError(
-            f"dataset.test_fraction={test_fraction} is for a folder of classes, but {base} holds '{train}' and "
-            f"'{test}': leave it out, or split one of them by dataset.folder={base / train}"
-        )
-    check_links(base, (base,))
-    classes, samples, coloured = _read_split(base, size, cache, owner)
-    return classes, *split_classes(samples, test_fraction, split_seed), coloured
 
 
 def data_files(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.idx import FILES, open_split
+from fedcomp.dataset.images.idx import PATTERN, names_of, open_split
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset
@@ -26,29 +26,17 @@ def load(
 ) -> Dataset:
     """MNIST from `root/MNIST/raw`.
 
-    Args:
-        root: the data folder; `~` is expanded.
-        download: download what is missing.
-        mean: of pixels in [0, 1]; the defaults are BiCompFL's (its ancestor KLMS's code).
-        std: as `mean`.
-        crop_padding: as in `Dataset`; no paper here augments MNIST.
-        flip: as in `Dataset`.
-    Raises:
-        ValueError: files that are missing or damaged.
+    Mean and deviation are BiCompFL's (its ancestor KLMS's code); no paper here augments MNIST.
+
+    Raises ValueError: files that are missing or damaged.
     """
     from fedcomp.dataset.images.image import image_dataset
 
-    train, test = fetch(
-        "mnist",
-        root,
-        "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
-        download,
-        open_split("MNIST"),
-    )
+    train, test = fetch("mnist", root, f"MNIST/{PATTERN}", download, open_split("MNIST"))
     names = [str(digit) for digit in range(10)]
     return image_dataset("mnist", train, test, names, mean, std, crop_padding, flip)
 
 
 def data_files(root: str, **_: object) -> list[Path]:
     """What `load` reads."""
-    return below(root, *(f"MNIST/raw/{name}" for pair in FILES.values() for name in pair))
+    return below(root, *names_of("MNIST"))

@@ -55,16 +55,8 @@ def load(
 
     Args:
         size: S, 16 or more.
-        num_train: pictures to train on, 1 or more.
-        num_test: pictures to test with, 1 or more.
         objects: 1, or 2 for one or two shapes with equal probability; more likewise, up to 9.
-        hue: how far a shape's colour leans to its class's, 0 (any colour) to 1 (that one).
         noise: standard deviation of the normal noise on every value, in parts of the largest pixel, 0 or more.
-        seed: names all draws; the same for all runs, whatever their seed.
-        mean, std: as in `image_dataset`.
-        crop_padding, flip: as in `Dataset`.
-        unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
-        rescale: as in `Dataset`.
     Raises:
         ValueError: an argument outside its range.
     """

@@ -29,13 +29,10 @@ def load(
 ) -> Dataset:
     """SVHN from `root`; the digit 0, label 10 in the files, is class 0.
 
-    Args:
-        root, download, std, flip: as of `mnist`.
-        mean: of pixels in [0, 1]; the defaults, one for all channels, are those of FedMRN's code for
-            training.
-        crop_padding: as in `Dataset`; no paper here augments SVHN, and a mirrored digit is another shape.
-    Raises:
-        ValueError: files that are missing or damaged.
+    Mean and deviation, one for all channels, are those of FedMRN's code for training. No paper here augments SVHN, and
+    a mirrored digit is another shape.
+
+    Raises ValueError: files that are missing or damaged.
     """
     from torchvision.datasets import SVHN  # here, for it takes a second to import
 

@@ -48,16 +48,9 @@ def load(
 
     Args:
         root: holds `VOCdevkit/VOC<year>/{JPEGImages,SegmentationClass,ImageSets/Segmentation}`; `~` is expanded.
-        year: of the challenge, as the folder is called.
-        train: the list of pictures to train on, such as train or trainval, a file of `ImageSets/Segmentation`.
-        test: the list to test with.
         size: S, 1 or more.
         erased: as FedSeg prepares the data: 20 classes, background pixels have none, and a picture to train on comes
             once for each of its classes, with the pixels of this class only.
-        mean: as in `image_dataset`; by default of ImageNet's pictures.
-        std: as `mean`.
-        crop_padding, flip: as in `Dataset`.
-        unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
         rescale: as in `Dataset`; FedSeg and FedMRN train on PascalVOC with [0.5, 1.5] and flip.
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.

@@ -48,25 +48,17 @@ def load(
     """The named columns of `root/path`.
 
     Args:
-        path: the file: `.csv`, `.csv.gz`, whose first line names the columns, or `.parquet`, if pyarrow is installed.
+        path: the file: `.csv`, `.csv.gz`, whose first line names the columns, or `.parquet`, if pyarrow is installed;
+            a relative one starts from `root`.
         target: the column to predict: a number, or for classification any value, classes being its values in order.
         features: columns to predict it from, "bmi" for a number, "sex=male" for 1 where column sex says male, else 0,
             and "sex=*" for such an indicator of each of its values; None for every other column, each of which must
             then hold numbers; "auto" for every other column, text as an indicator of each value, dates refused.
-        root: the folder that a relative `path` starts from; `~` is expanded.
-        rows: only the first so many; None for all.
-        task: as in `tabular_dataset`.
-        test_fraction: as in `tabular_dataset`; with 0 the test set is the training set.
-        split_seed, scaling, target_scaling: as in `tabular_dataset`.
-        name: what the run calls the dataset.
-        delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
-        owner: the column that names who each row comes from, for `partition=natural`; no feature unless `features` has
-            it. None: not known.
+        task, test_fraction, split_seed, scaling, target_scaling: as in `tabular_dataset`.
+        owner: the column that names who each row comes from; no feature unless `features` has it.
         missing: of cells without a value (empty, NA, null, nan, ?): refuse them; drop their rows; or impute: a number
             is the mean of the training rows, a text is none of the values (all its indicators are 0), and rows
             without target or owner are dropped. The log says how many.
-        exclude: columns that `features` None and "auto" leave out.
-        many_classes: to classify with more classes than a fifth of the rows, which is else taken for an error.
     Raises:
         ValueError: a missing file or column, a cell that is no finite number (with its line), the target among the
             features, a target that names no classes, or an argument out of range.

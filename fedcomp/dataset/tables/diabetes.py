@@ -25,11 +25,9 @@ def load(
 ) -> Dataset:
     """Regression of the disease's progression after a year on ten measurements, in their own units before scaling.
 
-    Args:
-        test_fraction, split_seed, scaling: as in `tabular_dataset`.
-        target_scaling: as in `tabular_dataset`; under z_score a squared error of 1 is that of predicting the mean.
-    Raises:
-        ValueError: an argument outside its range.
+    With target_scaling=z_score a squared error of 1 is that of predicting the mean.
+
+    Raises ValueError: an argument outside its range.
     """
     from fedcomp.dataset.tables.tabular import tabular_dataset
 

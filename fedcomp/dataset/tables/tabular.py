@@ -43,15 +43,11 @@ def tabular_dataset(
     Scaled here, in float64, and not by `Dataset.normalise`: a column such as a year keeps its last digits.
 
     Args:
-        name: as in `dataset=<name>`.
         features: [n, F] float64; nan where a value is missing, which the mean of the training rows replaces.
         target: [n] float64 values or, to classify, class numbers.
-        feature_names: one a feature, for errors.
-        task: regression or classification.
-        class_names: one a class; empty for regression.
+        feature_names: one a feature, for errors. class_names: one a class; empty for regression.
         test_fraction: of the rows, in [0, 1), drawn by a seeded shuffle. At 0 nothing is held out, the rows keep their
             order, and **the test set is the training set**: test figures are then training figures.
-        split_seed: names the shuffle.
         scaling: of a model's inputs. min_max to [0, 1]: (x - min) / (max - min); z_score: (x - mean) / deviation.
         target_scaling: likewise of a regression's target; squared errors are then in scaled units.
         owners: [n] number of each row's owner; None: not known.

@@ -44,12 +44,8 @@ def load(
             lognormal (independent log-normal entries, all positive, length 1) | sparse (one entry in a hundred,
             log-normal with a random sign, the others 0, length 1) | file.
         num: n, even for `paper`; of a file its number of rows.
-        dim: d; of a file it follows from that.
-        columns: c, 0 to d, for `paper`.
-        correlation: R2/R1, -1 to n - 1, instead of `columns`: c = (R2/R1 + 1) d/n must be a whole number.
+        correlation: R2/R1, -1 to n - 1, instead of `columns`, c: (R2/R1 + 1) d/n must be a whole number.
         path: of a `.npy` array [n, d], or of a `.csv` file of numbers without a header, one vector a line.
-        root: the folder that a relative `path` starts from; `~` is expanded.
-        seed: names the draws of all kinds but `paper` and `file`; the same for all runs, whatever their seed.
     Raises:
         ValueError: an argument outside its range, or a file that holds no such array.
     """
