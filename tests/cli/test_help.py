@@ -153,19 +153,3 @@ def test_of_several_values_the_first_is_shown(shown) -> None:
     text = shown("-m", "compressor=topk,sign", "client.lr=interval(0.1,1)", "seed=1,2", "--help")
     assert "compressor=topk: " in text
     assert text.endswith("Of several values the first is shown: compressor=topk seed=1\n")
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("compresor", "there is no group 'compresor' to help with; did you mean 'compressor'? (there are: client, "),
-        ("compressor=topkk", "compressor=topkk is unknown; did you mean 'topk'?"),
-        ("compressor.fraction=0.1", "there is no option 'compressor.fraction': compressor is dense, and"),
-    ],
-)
-def test_help_with_what_is_not_there_is_one_line(fedcomp, capsys, word: str, message: str) -> None:
-    assert fedcomp("--help", word) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith(f"fedcomp: error: {message}")
-    assert printed.err.count("\n") == 1

@@ -53,13 +53,3 @@ def test_the_status_of_a_folder_with_broken_files(tmp_path):
     errors = [run.error for run in run_states(tmp_path).runs]
     assert "must be a mapping" in errors[0]
     assert "cannot read" in errors[1]
-
-
-def test_a_config_of_the_users_own_that_is_no_yaml(fedcomp, tmp_path, capsys):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "bad.yaml").write_text("a: [1\n")
-    assert fedcomp("--config-dir", str(tmp_path), "experiment=bad") == 2
-    shown = capsys.readouterr().err.strip()
-    assert shown.startswith("fedcomp: error: a config is not valid YAML: ")
-    assert "bad.yaml" in shown
-    assert "\n" not in shown

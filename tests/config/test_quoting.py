@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -57,18 +56,3 @@ def test_a_label_in_any_script_is_the_runs_label(fedcomp, tmp_path: Path) -> Non
     labels = {str(OmegaConf.load(path).label) for path in tmp_path.rglob("config.yaml")}
     assert "日本語" in labels
     assert labels & {"größe", "b"}
-
-
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("label=top-k (3 %)", """quote it, also for the shell: 'label="top-k (3 %)"'"""),
-        ("label=a, b", """for a grid say -m; if it is one text, quote it: 'label="a, b"'"""),
-        ("日本=1", "'日本' is no option's name"),
-    ],
-)
-def test_what_cannot_be_read_says_how_to_quote_it(fedcomp, capsys, word: str, hint: str) -> None:
-    assert fedcomp(word, "rounds=1") == 2
-    shown = capsys.readouterr().err
-    assert hint in shown
-    assert shown.count("\n") == 1

@@ -49,14 +49,6 @@ def test_a_broken_member_does_not_stop_the_rest(fedcomp, tmp_path: Path, capsys)
     assert "1 finished, 2 failed" in shown
 
 
-def test_a_value_that_no_run_can_have_refuses_the_grid(fedcomp, tmp_path: Path, capsys) -> None:
-    assert fedcomp("-m", *QUICK, "rounds=2,0") == 2
-    assert "fedcomp: error: rounds=0 must be a whole number, 1 or more" in capsys.readouterr().err
-    assert fedcomp("-m", *QUICK, "compressor=topk,topkk") == 2
-    assert "compressor=topkk is unknown; did you mean 'topk'?" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("status.json"))
-
-
 @pytest.mark.thorough
 def test_joblib_runs_each_in_a_process_of_its_own(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*QUICK, "launcher=joblib", "launcher.n_jobs=2", "compressor=topk", "compressor.fraction=0.1,7") == 1
@@ -106,36 +98,6 @@ def test_optuna_studies_digits_and_resumes(fedcomp, tmp_path: Path, capsys) -> N
     assert "server.lr=0.5" in capsys.readouterr().err
 
 
-def test_a_grid_refuses_an_interval(fedcomp, capsys) -> None:
-    assert fedcomp("-m", *QUICK, "client.lr=interval(0.1,1)") == 2
-    assert "client.lr is an interval: give a list" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("launcher=slurm",), "launcher=slurm: there is no sbatch here"),
-        (("seed=0,1",), "'seed=0,1' has several values: for a grid say -m"),
-        (("experiment=quick/start",), "did you mean 'quickstart'? (`fedcomp experiment=` lists them)"),
-        (("launcher=joblib", "launcher.n_jobs=0"), "launcher.n_jobs=0 must be 1 or more"),
-        (("launcher=slurm", "launcher.runs_per_gpu=0"), "launcher.runs_per_gpu=0 must be a whole number, 1 or more"),
-        (("launcher=slurm", "launcher.gpus=-1"), "launcher.gpus=-1 must be a whole number, 0 or more, or null"),
-        (("launcher=slurm", "launcher.partitoin=x"), "there is no option 'launcher.partitoin'"),
-        (("sweeper=optuna", "sweeper.n_trials=0", "client.lr=1,2"), "sweeper.n_trials=0 must be a whole number"),
-        (("sweeper=optuna", "objective=bits_to_target", "objective.target=90", "client.lr=1,2"), "objective.target=90"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_wrong_settings_are_one_clear_line(fedcomp, capsys, monkeypatch, arguments, message) -> None:
-    pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert fedcomp(*QUICK, *arguments) == 2
-    shown = capsys.readouterr().err.strip()
-    assert message in shown
-    assert shown.startswith("fedcomp: error: ")
-    assert "\n" not in shown
-
-
 def test_more_processes_than_clients_are_refused_before_anything_is_queued(
     fedcomp, tmp_path: Path, capsys, monkeypatch
 ) -> None:
@@ -152,12 +114,6 @@ def test_more_processes_than_clients_are_refused_before_anything_is_queued(
     assert fedcomp("-m", *QUICK, *slurm, "num_clients=2", "repeats=3,4") != 0  # a process for each repetition
     assert "processes for" not in capsys.readouterr().err
     assert (tmp_path / "sbatch.called").exists()
-
-
-def test_missing_submitit_is_one_line_with_the_remedy(fedcomp, capsys, monkeypatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "submitit", None)
-    assert fedcomp(*QUICK, "launcher=slurm") == 2
-    assert capsys.readouterr().err == "fedcomp: error: launcher=slurm needs submitit: pip install 'fedcomp[grids]'\n"
 
 
 def test_where_and_how_a_grid_runs_is_no_setting_of_a_run() -> None:

@@ -63,34 +63,3 @@ def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: s
 @pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify"])
 def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorithm: str) -> None:
     assert fedcomp("dataset=shakespeare", text, "num_clients=2", f"algorithm={algorithm}", *TINY) == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("partition=natural", "num_clients=5"), "num_clients is 5, but 4 of 4 owners have partition.min_size=1"),
-        (
-            ("partition=natural", "num_clients=null", "partition.min_size=9999"),
-            "the largest of 4 owners has 500",
-        ),
-        (
-            ("partition=dirichlet",),
-            "partition=dirichlet deals samples by class, but those of this dataset have",
-        ),
-        (("partition=iid", "num_clients=null"), "num_clients=null is for partition=natural and partition=one_each"),
-        (("model=mlp",), "model mlp does not take inputs of shape (80,) of tokens"),
-        (
-            ("dataset=digits", "partition=natural"),
-            "partition=natural makes every owner of samples a client, but",
-        ),
-        (("algorithm=kmeans",), "needs a model of kind centres, but the model is of kind network"),
-        (("dataset=digits", "model=char_lstm"), "model=char_lstm predicts the next of a sequence of tokens"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(fedcomp, capsys, text: str, options: tuple[str, ...], line: str) -> None:
-    data = () if "dataset=digits" in options else ("dataset=shakespeare", text)
-    models = () if any(option.startswith("model=") for option in options) or not data else ("model=char_lstm",)
-    assert fedcomp(*data, *models, *options) == 1
-    error = capsys.readouterr().err
-    assert line in error
-    assert "Traceback" not in error

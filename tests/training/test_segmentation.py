@@ -73,30 +73,6 @@ def test_pixels_without_a_class_of_an_absent_one(fedcomp, tmp_path: Path) -> Non
     assert absent != _last(tmp_path / "ignored")["train/loss"]
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("dataset.unlabelled=background",), "unlabelled is 'background', but must be one of ignored, absent"),
-        (
-            ("dataset.unlabelled=absent", "algorithm=fedavg_svrg", "client=svrg", "participation=bernoulli"),
-            "client=svrg needs a loss that is a mean over samples",
-        ),
-        (("dataset.size=48",), "model=bisenetv2 takes images whose sides are multiples of 32, the dataset gives 48x48"),
-        (("dataset=digits",), "model=bisenetv2 is for segmentation, the dataset's task is classification"),
-        (("model=lenet5",), "model lenet5 gives outputs of shape (5,), the dataset needs (5, 32, 32)"),
-        (("partition=natural",), "partition=natural makes every owner of samples a client, but"),
-        (("dataset=voc", "dataset.root=/nowhere"), "dataset=voc: cannot read /nowhere/VOCdevkit/VOC2012/ImageSets"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(fedcomp, capsys, options: tuple[str, ...], line: str) -> None:
-    kept = [word for word in TINY if not ("dataset=" in str(options) and word.startswith("dataset"))]
-    kept = [word for word in kept if not ("model=" in str(options) and word.startswith("model"))]
-    assert fedcomp(*kept, *options) == 1
-    error = capsys.readouterr().err
-    assert line in error
-    assert "Traceback" not in error
-
-
 @pytest.mark.slow
 def test_a_small_network_learns_shapes(fedcomp, tmp_path: Path) -> None:
     """Background everywhere has a mean IoU of 0.16; 12 rounds of FedAvg with 16 clients reached 0.455."""
