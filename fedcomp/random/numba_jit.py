@@ -9,8 +9,10 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import importlib
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,25 @@ from llvmlite import binding
 from numba import config, njit, types
 from numba.core import cgutils, event
 from numba.extending import intrinsic
+
+BLAS = "scipy.linalg"
+
+
+def _load_without_blas() -> None:
+    """Loads numba's arrays as if there were no BLAS, unless it is loaded already: it takes 16 MiB, and no kernel calls it.
+
+    A function of the user's own that needs it loads it when it is compiled.
+    """
+    modules: dict[str, Any] = sys.modules
+    modules.setdefault(BLAS, None)  # its import fails, as where SciPy is not installed
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        if modules[BLAS] is None:
+            del modules[BLAS]
+
+
+_load_without_blas()
 
 log = logging.getLogger("fedcomp")
 

@@ -58,19 +58,22 @@ def read_split(folder: Path, train: bool, ending: str = "") -> Samples:
         raise ValueError(f"{images} has {len(x)} images, but {len(y)} labels")
     if y.max() >= 10:
         raise ValueError(f"{labels} has label {y.max()}, but labels are 0 to 9")
-    return Samples(torch.from_numpy(x[..., None].copy()), torch.from_numpy(y.astype(np.int64)))
+    return Samples(torch.from_numpy(x[..., None]), torch.from_numpy(y.astype(np.int64)))
 
 
 def _read(path: Path, num_axes: int) -> np.ndarray:
     """uint8 array of an IDX file: 0, 0, 8, the number of axes, their big-endian sizes, the bytes."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if path.suffix == ".gz":
+            content = np.frombuffer(bytearray(gzip.decompress(path.read_bytes())), np.uint8)
+        else:
+            content = np.fromfile(path, np.uint8)  # which the samples are, so that they are in memory once
     except FileNotFoundError:
         raise
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error})") from None
     start = 4 + 4 * num_axes
-    sizes = [int(size) for size in np.frombuffer(content[4:start], ">u4")] if len(content) >= start else []
-    if content[:4] != bytes([0, 0, 8, num_axes]) or len(content) - start != int(np.prod(sizes)):
+    sizes = content[4:start].view(">u4").tolist() if len(content) >= start else []
+    if content[:4].tolist() != [0, 0, 8, num_axes] or len(content) - start != int(np.prod(sizes)):
         raise ValueError(f"{path} is no IDX file of {num_axes} axes, or cut short")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(sizes)
+    return content[start:].reshape(sizes)
