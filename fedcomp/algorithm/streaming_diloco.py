@@ -235,8 +235,8 @@ class StepRange:
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         return self.data.samples(batch_size)
 
-    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        return self.data.take(places)
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return self.data.take(positions)
 
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         return self.data.gradient(theta, batch, step + self.first)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.model.contract import Gradient
+
+if TYPE_CHECKING:
+    from fedcomp.client.solver import LocalSolver
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,29 @@ class LocalResult:
     memory: tuple[Tensor, ...] = ()
 
 
-class LoopRunner(Protocol):
-    """Runs a solver's loop faster where it can, as with CUDA graphs."""
+@dataclass(frozen=True)
+class LocalLoop:
+    """The steps of a chunk's clients in one round: who makes them, on what, from where.
 
-    def run(
-        self, data: Any, solver: Any, theta: Tensor, stats: Tensor, lr: float, grad_fn: GradFn | None
-    ) -> LocalResult | None:
-        """What `solver.run` returns for this chunk; None: the loop has to run step by step."""
+    Attributes:
+        solver: makes the steps. data: the chunk, a `LocalData`.
+        theta: [M, D] and stats: [M, C], where each client starts; left as they are.
+        lr: the learning rate of this round. grad_fn: the gradient hook; None: the plain gradient.
+    """
+
+    solver: LocalSolver
+    data: Any
+    theta: Tensor
+    stats: Tensor
+    lr: float
+    grad_fn: GradFn | None = None
+
+
+class LoopRunner(Protocol):
+    """Makes the steps of a loop faster where it can, as with CUDA graphs."""
+
+    def run(self, loop: LocalLoop) -> LocalResult | None:
+        """What `loop.solver.run` returns; None: the steps have to be made one by one."""
         ...
 
 
@@ -114,8 +133,8 @@ class LocalData(Protocol):
         """All samples once, in each client's own order and as they are (no augmentation), as `batches` gives them."""
         ...
 
-    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """(x [M, B, ...], y [M, B]): the samples at `places` [M, B] of each client's own list, as they are."""
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """(x [M, B, ...], y [M, B]): the samples at `positions` [M, B] of each client's own list, as they are."""
         ...
 
     def num_steps(self, batching: Batching) -> Tensor:

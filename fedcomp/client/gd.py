@@ -1,24 +1,19 @@
 """Local gradient descent: every step along the gradient over all of the client's samples.
 
 What methods need that reach the exact optimum: with mini-batches they stop at a floor of their noise.
-
-Shape legend: M clients of a chunk, D parameters, C running statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.full_gradient import full_gradient, gather_once
-from fedcomp.client.shifted_gradient import shifted_gradient
-from fedcomp.client.solver import LocalSolver, clip
+from fedcomp.client.solver import LocalSolver, Position
 from fedcomp.core.validate import check_count, check_interval
+from fedcomp.model.contract import Gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,27 +42,12 @@ class GD(LocalSolver):
         """As many steps for each client, however many samples it has."""
         return Batching(self.batch_size, steps=self.steps)
 
-    def run(
-        self,
-        data: LocalData,
-        theta: Tensor,
-        stats: Tensor,
-        progress: Iterable[int],
-        grad_fn: GradFn | None = None,
-        memory: tuple[Tensor, ...] = (),
-    ) -> LocalResult:
-        """As `LocalSolver.run`."""
-        lr = self.learning_rate(progress)
-        if self.proximal:
-            grad_fn = shifted_gradient(data, theta * -self.proximal, self.proximal, grad_fn)
-        grad_fn = grad_fn or data.gradient
-        theta, loss = theta.clone(memory_format=torch.contiguous_format), theta.new_zeros(theta.shape[0])
+    def gradients(self, data: LocalData, at: Position, grad_fn: GradFn) -> Iterator[Gradient]:
+        """Of all samples, with the penalty's, as `LocalSolver.gradients`."""
         held = gather_once(data, self.batch_size)
         for step in range(self.steps):
             samples = held if held is not None else data.samples(self.batch_size)
-            whole = full_gradient(samples, data.num_samples, theta, stats, step, grad_fn)
-            grad = whole.grad.add_(theta, alpha=self.weight_decay) if self.weight_decay else whole.grad
-            theta.sub_(grad if self.clip_norm is None else clip(grad, self.clip_norm), alpha=lr)
-            loss += whole.loss
-            stats = whole.stats
-        return LocalResult(theta, stats.clone(), loss / self.steps)
+            whole = full_gradient(samples, data.num_samples, at.theta, at.stats, step, grad_fn)
+            if self.weight_decay:
+                whole.grad.add_(at.theta, alpha=self.weight_decay)
+            yield whole

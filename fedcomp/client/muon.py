@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import GradFn, LocalData, LocalResult
-from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
+from fedcomp.client.contract import LocalData
+from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.client.solver import add_scaled_
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval
 
@@ -50,7 +50,7 @@ class Muon(MinibatchSolver):
         momentum: mu, in [0, 1). scale: spectral_norm or rms_norm. weight_decay: wd of either part, at least 0.
         skip_last: how many weight matrices at the end AdamW trains.
         adam_lr: AdamW's learning rate; its schedule is that of `lr`. beta1, beta2, eps: as in `Adam`.
-        tensors: the model's parameter tensors, which `run` takes from the clients.
+        tensors: the model's parameter tensors, which `on` takes from the clients.
     """
 
     momentum: float = 0.9
@@ -104,17 +104,9 @@ class Muon(MinibatchSolver):
         """[M, D] momenta of matrices and first moments of the rest; [M, D] second moments, 0 for matrices."""
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
-    def run(
-        self,
-        data: LocalData,
-        theta: Tensor,
-        stats: Tensor,
-        progress: Iterable[int],
-        grad_fn: GradFn | None = None,
-        memory: tuple[Tensor, ...] = (),
-    ) -> LocalResult:
-        """As `MinibatchSolver.run`."""
-        return super(Muon, replace(self, tensors=data.tensors)).run(data, theta, stats, progress, grad_fn, memory)
+    def on(self, data: LocalData) -> Muon:
+        """With the tensors of the model."""
+        return replace(self, tensors=data.tensors)
 
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
         """-lr, 1 - lr wd; AdamW's -lr' / (1 - beta1^t), 1 - beta2^t, 1 - lr' wd with t = steps + 1."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.validate import check_interval
 
 
@@ -33,9 +33,6 @@ class Sgd(MinibatchSolver):
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()
 
-    def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
-        return (-lr,)
-
     def update(
         self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
     ) -> None:
@@ -44,4 +41,4 @@ class Sgd(MinibatchSolver):
         if self.momentum:
             (velocity,) = slots
             grad = velocity.mul_(self.momentum).add_(grad)
-        add_scaled_(theta, grad, coefficients[0])
+        super().update(theta, grad, slots, coefficients)

@@ -1,29 +1,42 @@
-"""Local training: what every local solver has in common.
+"""Local training: what every local solver has in common, and the loop that makes its steps.
 
-Shape legend: M clients of a chunk, A of them still at work, D parameters, C running statistics.
+Shape legend: M clients of a chunk, A of them still at work, D parameters, C running statistics,
+F coefficients of a step.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
+import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalLoop, LocalResult
+from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.core.folders import name_of
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.dataset.contract import Dataset
+from fedcomp.model.contract import Gradient
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where the clients are: theta [M, D] and stats [M, C], which every step changes in place."""
+
+    theta: Tensor
+    stats: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalSolver(ABC):
-    """Options that all local solvers share.
+    """Steps along gradients: theta <- theta - lr g, of mini-batches unless a solver overrides `gradients`.
 
     Attributes:
         lr: learning rate at round 0.
@@ -114,7 +127,57 @@ class LocalSolver(ABC):
         """The step's length at `progress`, as in `run`."""
         return self.lr * learning_rate_factor(self.schedule, self.lr_final, progress)
 
-    @abstractmethod
+    @property
+    def plain_sgd_decay(self) -> float | None:
+        """w if a step is theta <- theta - lr (gradient + w theta) and nothing else; None for every other step."""
+        return None
+
+    def on(self, data: LocalData) -> Self:
+        """The solver for this chunk; itself, unless it depends on the model's tensors."""
+        return self
+
+    def hook(self, data: LocalData, start: Tensor, grad_fn: GradFn | None) -> GradFn | None:
+        """`grad_fn` with the proximal term, of clients that begin at start [M, D]."""
+        if not self.proximal:
+            return grad_fn
+        return shifted_gradient(data, start * -self.proximal, self.proximal, grad_fn)
+
+    def gradients(self, data: LocalData, at: Position, grad_fn: GradFn) -> Iterator[Gradient]:
+        """The gradient of each step in turn, [A, D], asked for when the steps before it are made.
+
+        Here of one mini-batch a step; a solver that overrides it makes its steps one by one in every case.
+        """
+        for step, (x, y, weight) in enumerate(data.batches(self.batching)):
+            num_rows = x.shape[0]
+            yield grad_fn(at.theta[:num_rows], Batch(x, y, weight, at.stats[:num_rows]), step)
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """Fresh optimizer memories, each [M, D]; here there are none."""
+        return ()
+
+    def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
+        """What `update` multiplies with, after so many steps: floats, or float64 tensors of the shape of `steps`.
+
+        A coefficient that does not depend on the number of steps may be a float in either case.
+        """
+        return (-lr,)
+
+    def update(
+        self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
+    ) -> None:
+        """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D].
+
+        Coefficients are floats in a loop that runs step by step. They are tensors of no axes in a captured loop, whose
+        graph then serves all steps and rounds, and [A, 1] where rows differ in the number of steps they made.
+        """
+        add_scaled_(theta, grad, coefficients[0])
+
+    def stacked_coefficients(self, steps: Tensor, lr: float) -> Tensor:
+        """[F, ...] float64 `step_coefficients` for numbers of steps [...]."""
+        found = self.step_coefficients(steps.to(torch.float64), lr)
+        like = steps.new_zeros(steps.shape, dtype=torch.float64)
+        return torch.stack([like + coefficient for coefficient in found])
+
     def run(
         self,
         data: LocalData,
@@ -132,6 +195,43 @@ class LocalSolver(ABC):
             grad_fn: the gradient hook; None for the plain gradient.
             memory: the clients' rows of `init_persistent`, from which it goes on; (): it begins afresh.
         """
+        solver = self.on(data)
+        loop = LocalLoop(solver, data, theta, stats, self.learning_rate(progress), solver.hook(data, theta, grad_fn))
+        if data.loop_runner is not None and not memory and type(self).gradients is LocalSolver.gradients:
+            replayed = data.loop_runner.run(loop)
+            if replayed is not None:
+                return replayed
+        return step_by_step(loop, memory)
+
+
+def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResult:
+    """The plain loop, for every solver, model and hook; what other loops are compared with. `memory`: as in `run`."""
+    solver, data = loop.solver, loop.data
+    at = Position(loop.theta.clone(memory_format=torch.contiguous_format), loop.stats.clone())
+    slots = tuple(slot.clone() for slot in memory[:-1]) if memory else solver.init(at.theta)
+    loss = at.theta.new_zeros(at.theta.shape[0])
+    for step, gradient in enumerate(solver.gradients(data, at, loop.grad_fn or data.gradient)):
+        num_rows = gradient.grad.shape[0]  # those who are done are the last rows
+        grad = gradient.grad if solver.clip_norm is None else clip(gradient.grad, solver.clip_norm)
+        coefficients = solver.step_coefficients(step, loop.lr)
+        if memory:
+            made = memory[-1][:num_rows] + step
+            coefficients = solver.stacked_coefficients(made, loop.lr).to(grad.dtype).unbind()
+        solver.update(at.theta[:num_rows], grad, tuple(slot[:num_rows] for slot in slots), coefficients)
+        loss[:num_rows].add_(gradient.loss)
+        if at.stats.shape[1]:
+            at.stats[:num_rows].copy_(gradient.stats)
+    num_steps = data.num_steps(solver.batching)
+    after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
+    return LocalResult(at.theta, at.stats, loss / num_steps.clamp(min=1), after)
+
+
+def add_scaled_(theta: Tensor, direction: Tensor, coefficient: float | Tensor) -> None:
+    """theta [A, D] += coefficient * direction [A, D], rounded once where the processor can, whichever it is."""
+    if isinstance(coefficient, Tensor):
+        theta.addcmul_(direction, coefficient)
+    else:
+        theta.add_(direction, alpha=coefficient)
 
 
 def clip(grad: Tensor, max_norm: float) -> Tensor:

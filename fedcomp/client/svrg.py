@@ -24,22 +24,22 @@ The gradient hook is asked at both points with the same batch, the same running 
 BatchNorm does the same in both. Running statistics move with the steps alone, as in SGD. BatchNorm makes a batch's
 gradient depend on who else is in it: mu~ is then no longer exactly the mean of what it replaces.
 
-Shape legend: M clients of a chunk, A of them in a mini-chunk, D parameters, C running statistics.
+Shape legend: M clients of a chunk, D parameters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
 from fedcomp.client.full_gradient import full_gradient, gather_once
-from fedcomp.client.solver import LocalSolver, clip
+from fedcomp.client.solver import LocalSolver, Position
 from fedcomp.core.validate import check_count
+from fedcomp.model.contract import Gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,33 +75,22 @@ class Svrg(LocalSolver):
         """Those of a snapshot."""
         return max(self.batch_size, self.snapshot_batch_size)
 
-    def run(
-        self,
-        data: LocalData,
-        theta: Tensor,
-        stats: Tensor,
-        progress: Iterable[int],
-        grad_fn: GradFn | None = None,
-        memory: tuple[Tensor, ...] = (),
-    ) -> LocalResult:
-        """As `LocalSolver.run`; the result is the last iterate."""
-        grad_fn = grad_fn or data.gradient
-        w, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
-        snapshot, full = w, torch.empty_like(w)
-        lr, loss = self.learning_rate(progress), w.new_zeros(w.shape[0])
+    def hook(self, data: LocalData, start: Tensor, grad_fn: GradFn | None) -> GradFn | None:
+        """`grad_fn` itself: in the difference of two gradients the proximal term would cancel."""
+        return grad_fn
+
+    def gradients(self, data: LocalData, at: Position, grad_fn: GradFn) -> Iterator[Gradient]:
+        """The directions, with the proximal term, as `LocalSolver.gradients`."""
+        start = snapshot = full = at.theta.clone()
         held = gather_once(data, self.snapshot_batch_size)
         for step, (x, y, weight) in enumerate(data.batches(self.batching)):
             if step % self.inner_steps == 0:
                 samples = held if held is not None else data.samples(self.snapshot_batch_size)
-                snapshot = w.clone()
-                full = full_gradient(samples, data.num_samples, w, stats, step, grad_fn).grad
-            batch = Batch(x, y, weight, stats)
-            here, there = grad_fn(w, batch, step), grad_fn(snapshot, batch, step)
+                snapshot = at.theta.clone()
+                full = full_gradient(samples, data.num_samples, at.theta, at.stats, step, grad_fn).grad
+            batch = Batch(x, y, weight, at.stats)
+            here, there = grad_fn(at.theta, batch, step), grad_fn(snapshot, batch, step)
             direction = (here.grad - there.grad).add_(full)
-            if self.proximal:  # it would cancel in the difference of the gradients
-                direction.add_(w - theta, alpha=self.proximal)
-            w.sub_(direction if self.clip_norm is None else clip(direction, self.clip_norm), alpha=lr)
-            loss += here.loss
-            if stats.shape[1]:
-                stats = here.stats
-        return LocalResult(w, stats, loss / (self.snapshots * self.inner_steps))
+            if self.proximal:
+                direction.add_(at.theta - start, alpha=self.proximal)
+            yield Gradient(direction, here.loss, here.stats)

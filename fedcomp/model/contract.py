@@ -140,7 +140,7 @@ class TrainFused(Protocol):
         self,
         theta: Tensor,
         normalisation: tuple[Tensor, Tensor],
-        numbers: Tensor,
+        sample_indices: Tensor,
         counts: StepCounts,
         rate: float,
         decay: float,
@@ -149,7 +149,7 @@ class TrainFused(Protocol):
 
         Args:
             theta: [M, D], left as it is. normalisation: offset and scale, [F], [C] or [1]: inputs are offset + scale x.
-            numbers: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
+            sample_indices: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
                 without real samples in a step does not make it.
         """
         ...

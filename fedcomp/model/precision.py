@@ -4,7 +4,7 @@
     tf32  a GPU's TensorFloat-32: factors rounded to 10 bits of mantissa, sums in float32; in cuBLAS and cuDNN alike.
     bf16  factors and results are bfloat16 (7 bits), and so are the activations between products.
 
-Under bf16 parameters, optimiser memories, updates and messages are float32 (master weights), and so are BatchNorm's
+Under bf16 parameters, optimizer memories, updates and messages are float32 (master weights), and so are BatchNorm's
 statistics, the loss, and gradients once they are joined to rows; a sum over a batch or over pixels is accumulated in
 float32. Evaluation is in fp32 after training in bf16, but in tf32 after tf32, which is a setting of the process.
 """

@@ -27,7 +27,7 @@ BLAS = "scipy.linalg"
 
 
 def _load_without_blas() -> None:
-    """Loads numba's arrays as if there were no BLAS, unless it is loaded already: it takes 16 MiB, and no kernel calls it.
+    """Loads numba's arrays as if there were no BLAS, unless it is loaded already: 16 MiB that no kernel calls.
 
     A function of the user's own that needs it loads it when it is compiled.
     """

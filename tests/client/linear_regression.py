@@ -55,10 +55,11 @@ def gradient(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A chunk whose steps take the samples that a test says, `places` [S, M, B]."""
+    """A chunk whose steps take the samples that a test says, `positions` [S, M, B]."""
 
     data: ClientChunk
-    places: Tensor
+    positions: Tensor
+    loop_runner: None = None
 
     @property
     def ids(self) -> Tensor:
@@ -69,15 +70,15 @@ class Chosen:
         return self.data.num_samples
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        assert len(self.places) == batching.steps
-        for places in self.places:
-            yield *self.data.take(places), None
+        assert len(self.positions) == batching.steps
+        for positions in self.positions:
+            yield *self.data.take(positions), None
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         return self.data.samples(batch_size)
 
-    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        return self.data.take(places)
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return self.data.take(positions)
 
     def num_steps(self, batching: Batching) -> Tensor:
         return self.data.num_steps(batching)

@@ -45,7 +45,7 @@ class Quadratics:
 
 
 def _torch(optimizer_of, world: Quadratics, client: int, num_rounds: int = 1) -> torch.Tensor:
-    """Where the client ends in the last round, each of which begins at 0 and goes on with the same optimiser."""
+    """Where the client ends in the last round, each of which begins at 0 and goes on with the same optimizer."""
     theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
     optimizer = optimizer_of([theta])
     for _ in range(num_rounds):

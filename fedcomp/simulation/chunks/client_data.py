@@ -169,20 +169,20 @@ class ClientChunk:
         """All samples once, in order and as they are."""
         return self._steps(in_order(self.ids, self.sizes, batch_size), augments=False)
 
-    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """(x [M, B, ...], y [M, B]) at `places` [M, B] of each client's own list."""
-        return gather(self.dataset, self.numbers(places))
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """(x [M, B, ...], y [M, B]) at `positions` [M, B] of each client's own list."""
+        return gather(self.dataset, self.sample_indices(positions))
 
     def augmentation(self, step: int) -> Key:
         """Names the draws that change a step's samples at random."""
         return self.key.fold_in("augment", step)
 
-    def numbers(self, places: Tensor) -> Tensor:
-        """Sample numbers of places [..., M, B] in the clients' own lists."""
-        return self.shards.order[places + self.shards.start.index_select(0, self.ids)[:, None]]
+    def sample_indices(self, positions: Tensor) -> Tensor:
+        """Indices in the dataset of positions [..., M, B] in the clients' own lists."""
+        return self.shards.order[positions + self.shards.start.index_select(0, self.ids)[:, None]]
 
     def _steps(self, steps: BatchSchedule, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        index = self.numbers(steps.position)  # [S, M, B]
+        index = self.sample_indices(steps.position)  # [S, M, B]
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4
         window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))

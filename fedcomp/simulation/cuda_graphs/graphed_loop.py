@@ -2,7 +2,7 @@
 
 On a GPU a small model's step is dozens of launches of a few microseconds each; replaying captured segments of the loop
 (`segments.py`, `cuda_graphs.py`) needs one launch for many steps. A replayed loop makes the same draws as
-`MinibatchSolver.run`. Its steps are the same bit for bit if all clients make equally many steps with equally many
+`step_by_step`. Its steps are the same bit for bit if all clients make equally many steps with equally many
 samples; otherwise they differ by rounding. So do those of Adam on a GPU, whose learning rate is a tensor here and a
 number there.
 
@@ -22,9 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import GradFn, LocalResult
+from fedcomp.client.contract import LocalLoop, LocalResult
 from fedcomp.client.hook import Hook
-from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.accelerated import Form
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import Model
@@ -53,67 +52,52 @@ class GraphedLoops:
         self._loops: OrderedDict[object, GraphedLoop] = OrderedDict()
         self._explained: set[str] = set()
 
-    def run(
-        self,
-        data: ClientChunk,
-        solver: MinibatchSolver,
-        theta: Tensor,
-        stats: Tensor,
-        lr: float,
-        grad_fn: GradFn | None,
-    ) -> LocalResult | None:
-        """What `solver.run` returns; None where the loop has to run step by step, which is logged once.
-
-        Args:
-            data: the chunk. theta: [M, D] and stats: [M, C], where each client starts. lr: of this round.
-            grad_fn: the gradient hook; only a `Hook` can be recorded.
-        """
-        if not (grad_fn is None or isinstance(grad_fn, Hook)):
-            self._explain(f"{getattr(grad_fn, '__qualname__', grad_fn)} is no Hook")
+    def run(self, loop: LocalLoop) -> LocalResult | None:
+        """What `step_by_step` returns; None where the steps have to be made one by one, which is logged once."""
+        data, solver, hook = loop.data, loop.solver, loop.grad_fn
+        if not (hook is None or isinstance(hook, Hook)):
+            self._explain(f"{getattr(hook, '__qualname__', hook)} is no Hook")
             return None
         network = cast(Model, data.model)  # solvers train networks only
         if network.draws_in_training:
             self._explain("the model draws random numbers in training, and a replay would repeat them")
             return None
-        batching = solver.batching
-        steps = data.schedule(batching)
+        steps = data.schedule(solver.batching)
         counts = steps.counts.of_steps
-        step_coefficients = solver.stacked_coefficients(torch.arange(len(counts)), lr)
+        step_coefficients = solver.stacked_coefficients(torch.arange(len(counts)), loop.lr).t().contiguous()
         graphs = list(segments(counts, steps.position.shape[2]))
         if any(shape.masked for _, _, shape in graphs) and network.drops_empty_places:
             self._explain("the model leaves empty places out, which reads where they are")
             return None
         kept, kept_each = list(data.computed), list(data.each or ())
-        loop = self._loop(data, solver, theta, stats, grad_fn)
-        loop.load(data, theta, stats, grad_fn)
-        numbers = data.numbers(steps.position)
+        recorded = self._recorded(loop, hook)
+        recorded.load(loop, hook)
+        samples = data.sample_indices(steps.position)
         for first, length, shape in graphs:
-            graph = loop.graph(length, shape, len(step_coefficients))
-            _fill(graph.inputs, data, numbers, counts, step_coefficients.t().contiguous(), first, grad_fn)
+            graph = recorded.graph(length, shape, step_coefficients.shape[1])
+            _fill(graph.inputs, data, samples, counts, step_coefficients, first, hook)
             graph.run(self._capture)
-        for counted in loop.counted:  # capturing and replaying count wrongly: the true count is set below
+        for counted in recorded.counted:  # capturing and replaying count wrongly: the true count is set below
             counted.clear()
         data.computed[:] = kept
         if data.each is not None:
             data.each[:] = kept_each
         data.count(steps.counts)
-        return loop.result(len(theta), data.num_steps(batching))
+        return recorded.result(len(loop.theta), data.num_steps(solver.batching))
 
-    def _loop(
-        self, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
-    ) -> GraphedLoop:
+    def _recorded(self, loop: LocalLoop, hook: Hook | None) -> GraphedLoop:
         """The captured loop for these tensor shapes; a new one if there is none with room for so many clients."""
         shared = () if hook is None else (hook.name, *((one.shape, one.dtype) for one in hook.shared))
-        rows = [theta, stats, *(() if hook is None else hook.rows)]
+        rows = [loop.theta, loop.stats, *(() if hook is None else hook.rows)]
         kinds = *((one.shape[1:], one.dtype) for one in rows), shared
-        name = id(data.model), id(data.dataset), solver, kinds
-        loop = self._loops.pop(name, None)
-        if loop is None or len(loop.buffers.theta) < len(theta):
-            loop = GraphedLoop(StaticBuffers.like(data, solver, theta, stats, hook), OrderedDict(), _counted(data))
-        self._loops[name] = loop
+        name = id(loop.data.model), id(loop.data.dataset), loop.solver, kinds
+        found = self._loops.pop(name, None)
+        if found is None or len(found.buffers.theta) < len(loop.theta):
+            found = GraphedLoop(StaticBuffers.like(loop, hook), OrderedDict(), _counted(loop.data))
+        self._loops[name] = found
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
-        return loop
+        return found
 
     def _explain(self, reason: str) -> None:
         if reason not in self._explained:
@@ -189,8 +173,8 @@ class GraphedLoop:
             inputs, buffers = StaticInputs.of(length, shape, num_coefficients, self.buffers), self.buffers
 
             def work() -> None:
-                for place in range(length):
-                    static_step(buffers, inputs, place)
+                for step in range(length):
+                    static_step(buffers, inputs, step)
 
             description = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
             graph = StepGraph(inputs, work, buffers.changed, description)
@@ -199,12 +183,12 @@ class GraphedLoop:
             self.graphs.popitem(last=False)
         return graph
 
-    def load(self, data: ClientChunk, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
+    def load(self, loop: LocalLoop, hook: Hook | None) -> None:
         """Copy the start of a round's clients into the static buffers."""
-        buffers, num = self.buffers, len(theta)
-        buffers.ids[:num].copy_(data.ids)
-        buffers.theta[:num].copy_(theta)
-        buffers.stats[:num].copy_(stats)
+        buffers, num = self.buffers, len(loop.theta)
+        buffers.ids[:num].copy_(loop.data.ids)
+        buffers.theta[:num].copy_(loop.theta)
+        buffers.stats[:num].copy_(loop.stats)
         buffers.loss.zero_()
         for slot, fresh in zip(buffers.slots, buffers.solver.init(buffers.theta), strict=True):
             slot.copy_(fresh)
@@ -228,16 +212,16 @@ def _counted(data: ClientChunk) -> list[list[Any]]:
 def _fill(
     inputs: StaticInputs,
     data: ClientChunk,
-    numbers: Tensor,
+    samples: Tensor,
     counts: np.ndarray,
     step_coefficients: Tensor,
     first: int,
     hook: Hook | None,
 ) -> None:
     """Copy inputs of the steps from `first` on: samples [S, M, B], counts [S, M], coefficients [S, F] and keys."""
-    length, rows, batch = inputs.numbers.shape
+    length, rows, batch = inputs.sample_indices.shape
     steps = range(first, first + length)
-    inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
+    inputs.sample_indices.copy_(samples[first : first + length, :rows, :batch])
     inputs.step_coefficients.copy_(step_coefficients[first : first + length], non_blocking=True)
     if inputs.weight is not None:
         held = to_device(counts[first : first + length, :rows].astype(np.int32), inputs.weight.device)

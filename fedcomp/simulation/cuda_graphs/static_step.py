@@ -7,23 +7,19 @@ F coefficients of a step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch
+from fedcomp.client.contract import Batch, LocalLoop
 from fedcomp.client.hook import Hook, Reads
-from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.client.solver import clip
+from fedcomp.client.solver import LocalSolver, clip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Gradient, Model
 from fedcomp.random.keys import DeviceKey
 from fedcomp.simulation.chunks.client_data import gather
 from fedcomp.simulation.cuda_graphs.segments import Shape
-
-if TYPE_CHECKING:
-    from fedcomp.simulation.chunks.client_data import ClientChunk
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,7 @@ class StaticBuffers:
     M is how many clients there is room for; those of a round are the first ones.
     """
 
-    solver: MinibatchSolver
+    solver: LocalSolver
     model: Model
     dataset: Dataset
     hook: Hook | None
@@ -51,10 +47,9 @@ class StaticBuffers:
     shared: tuple[Tensor, ...]
 
     @classmethod
-    def like(
-        cls, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
-    ) -> StaticBuffers:
+    def like(cls, loop: LocalLoop, hook: Hook | None) -> StaticBuffers:
         """Buffers for these clients and for some more, since cohorts may differ in size."""
+        data, solver, theta, stats = loop.data, loop.solver, loop.theta, loop.stats
         num = room(len(theta))
 
         def rows_like(tensor: Tensor) -> Tensor:
@@ -82,12 +77,12 @@ class StaticInputs:
     """Static input tensors of one graph, by step.
 
     Attributes:
-        numbers: [K, R, B] int64 sample numbers. step_coefficients: [K, F] those of `MinibatchSolver.update`.
+        sample_indices: [K, R, B] int64. step_coefficients: [K, F] those of `LocalSolver.update`.
         weight: [K, R, B] of 0 and 1 marking real samples; None: all are.
         step: [K] int64 numbers of the steps. draws, augmentation: [K, 2] int64 keys of the hook and of the samples.
     """
 
-    numbers: Tensor
+    sample_indices: Tensor
     step_coefficients: Tensor
     weight: Tensor | None
     step: Tensor
@@ -104,17 +99,17 @@ class StaticInputs:
         return cls(integers.new_zeros(size), step_coefficients, weight, integers.new_zeros(length), keys[0], keys[1])
 
 
-def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> None:
-    """Step `place` of a segment, in place: as a pass of the loop in `MinibatchSolver.run`."""
-    rows = inputs.numbers.shape[1]
+def static_step(buffers: StaticBuffers, inputs: StaticInputs, number: int) -> None:
+    """Step `number` of a segment, in place: as a pass of the loop `step_by_step`."""
+    rows = inputs.sample_indices.shape[1]
     theta, stats = buffers.theta[:rows], buffers.stats[:rows]
-    weight = None if inputs.weight is None else inputs.weight[place]
-    augmentation = [DeviceKey(inputs.augmentation[place])] if buffers.dataset.augments else []
-    x, y = gather(buffers.dataset, inputs.numbers[place : place + 1], buffers.ids[:rows], augmentation)
-    gradient = _gradient(buffers, inputs, place, theta, Batch(x[0], y[0], weight, stats))
+    weight = None if inputs.weight is None else inputs.weight[number]
+    augmentation = [DeviceKey(inputs.augmentation[number])] if buffers.dataset.augments else []
+    x, y = gather(buffers.dataset, inputs.sample_indices[number : number + 1], buffers.ids[:rows], augmentation)
+    gradient = _gradient(buffers, inputs, number, theta, Batch(x[0], y[0], weight, stats))
     grad = gradient.grad if buffers.solver.clip_norm is None else clip(gradient.grad, buffers.solver.clip_norm)
     before = theta.clone() if weight is not None else None
-    slots, coefficients = tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[place].unbind()
+    slots, coefficients = tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[number].unbind()
     buffers.solver.update(theta, grad, slots, coefficients)
     if before is not None and weight is not None:  # momentum and weight decay would move clients that are done
         theta.copy_(torch.where(weight[:, :1] > 0, theta, before))
@@ -123,8 +118,8 @@ def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> Non
         stats.copy_(gradient.stats)
 
 
-def _gradient(buffers: StaticBuffers, inputs: StaticInputs, place: int, theta: Tensor, batch: Batch) -> Gradient:
+def _gradient(buffers: StaticBuffers, inputs: StaticInputs, number: int, theta: Tensor, batch: Batch) -> Gradient:
     if buffers.hook is None:
         return buffers.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
-    reads = Reads(inputs.step[place], buffers.rows, buffers.shared, DeviceKey(inputs.draws[place]))
+    reads = Reads(inputs.step[number], buffers.rows, buffers.shared, DeviceKey(inputs.draws[number]))
     return buffers.hook.function(theta, batch, reads)

@@ -126,7 +126,7 @@ class CompiledNetwork(Stacked):
         y: Tensor,
         theta: Tensor,
         normalisation: tuple[Tensor, Tensor],
-        numbers: Tensor,
+        sample_indices: Tensor,
         counts: StepCounts,
         rate: float,
         decay: float,
@@ -138,7 +138,7 @@ class CompiledNetwork(Stacked):
         raw, none = x.flatten(1).numpy(), torch.empty(0, 0)
         images = (raw, none.numpy()) if x.dtype == torch.uint8 else (none.to(torch.uint8).numpy(), raw)
         offset, scale = (part.to(theta.dtype).expand(x.shape[1:]).flatten().numpy() for part in normalisation)
-        batches = numbers.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
+        batches = sample_indices.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
         rates = np.float32(rate), np.float32(decay)
         given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
         self._check(network_numba.train(*given, *self._network, loss.numpy()))

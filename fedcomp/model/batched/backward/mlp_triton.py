@@ -35,7 +35,7 @@ def train_kernel(
     theta,
     samples,
     targets,
-    numbers,
+    sample_indices,
     counts,
     offset,
     scale,
@@ -82,7 +82,7 @@ def train_kernel(
         place = step * num_clients + client
         count = tl.load(counts + place)
         real = b < count
-        number = tl.load(numbers + place * batch + b, mask=real, other=0)
+        number = tl.load(sample_indices + place * batch + b, mask=real, other=0)
         inside = real[:, None] & (f[None, :] < F)
         raw = tl.load(samples + number[:, None] * F + f[None, :], mask=inside, other=0).to(tl.float32)
         x = tl.where(inside, shift[None, :] + raw * factor[None, :], 0.0)
@@ -132,7 +132,7 @@ def train(
     places: tuple[int, int | None, int, int | None],
     theta: Tensor,
     normalisation: tuple[Tensor, Tensor],
-    numbers: Tensor,
+    sample_indices: Tensor,
     counts: StepCounts,
     rate: float,
     decay: float,
@@ -145,7 +145,7 @@ def train(
         samples: x [n, F] and classes y [n] int64. constants: `sizes`. places: where the first layer's weight and bias
             begin in a row, and the second one's; None: there are no biases.
     """
-    num_steps, num_clients, batch = numbers.shape
+    num_steps, num_clients, batch = sample_indices.shape
     theta = theta.contiguous()
     out, losses = torch.empty_like(theta), theta.new_empty(num_clients)
     offset, scale = normalisation
@@ -154,7 +154,7 @@ def train(
         theta,
         samples[0],
         samples[1],
-        numbers.contiguous(),
+        sample_indices.contiguous(),
         to_device(counts.of_steps.astype(np.int32), theta.device),
         offset.contiguous(),
         scale.contiguous(),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.client.adam import Adam
-from fedcomp.client.contract import LocalResult
+from fedcomp.client.contract import LocalLoop, LocalResult
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.dataset.contract import Dataset, Samples
@@ -132,11 +132,11 @@ def test_what_is_trained_in_one_call() -> None:
         (replace(data, dataset=replace(dataset, train=doubles)), Sgd(lr=0.1), rows[0], None),
     ]
     for chunk, solver, start, hook in stepwise:
-        assert FusedLoops(Other()).run(chunk, solver, start, rows[1], 0.1, hook) is None
+        assert FusedLoops(Other()).run(LocalLoop(solver, chunk, start, rows[1], 0.1, hook)) is None
     model.set_conv_algorithms(["looped"])
-    assert FusedLoops(Other()).run(data, Sgd(lr=0.1), *rows, 0.1, None) is None
+    assert FusedLoops(Other()).run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
     assert reached == ["other"] * (len(stepwise) + 1)
-    assert StepByStep().run(data, Sgd(lr=0.1), *rows, 0.1, None) is None
+    assert StepByStep().run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
     assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops(StepByStep())
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedcomp.client.adam import Adam
+from fedcomp.client.contract import LocalLoop
 from fedcomp.client.sgd import Sgd
 from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
@@ -75,7 +76,7 @@ def test_what_runs_in_one_launch(widths, solver, fuses, trusting, monkeypatch: p
     for there in (False, True):
         monkeypatch.setattr(mlp_backward, "has_triton", lambda device, there=there: there)
         for given in (None, lambda *_: None):  # a gradient hook
-            FusedLoops(Other()).run(data, solver, *rows, 0.1, given)
-        FusedLoops(Other()).run(data, solver, rows[0].double(), rows[1], 0.1, None)
+            FusedLoops(Other()).run(LocalLoop(solver, data, *rows, 0.1, given))
+        FusedLoops(Other()).run(LocalLoop(solver, data, rows[0].double(), rows[1], 0.1))
     assert reached == ["other"] * 3 + (["fused"] if fuses else ["other"]) + ["other"] * 2
     assert torch.equal(rows[0], theta.expand(3, -1))
