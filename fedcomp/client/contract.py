@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.model.contract import Gradient
-
-if TYPE_CHECKING:
-    from fedcomp.client.solver import LocalSolver
 
 
 @dataclass(frozen=True)
@@ -85,12 +82,12 @@ class LocalLoop:
     """The steps of a chunk's clients in one round: who makes them, on what, from where.
 
     Attributes:
-        solver: makes the steps. data: the chunk, a `LocalData`.
+        solver: makes the steps, a `LocalSolver`. data: the chunk, a `LocalData`.
         theta: [M, D] and stats: [M, C], where each client starts; left as they are.
         lr: the learning rate of this round. grad_fn: the gradient hook; None: the plain gradient.
     """
 
-    solver: LocalSolver
+    solver: Any
     data: Any
     theta: Tensor
     stats: Tensor
