@@ -11,7 +11,7 @@ import yaml
 
 from fedcomp.core.choices import FAST_LOADER, lineage
 
-PARTS_OF_EXPERIMENTS = ("method", "setting", "data", "split", "case")
+PARTS_OF_EXPERIMENTS = ("method", "setting", "data", "split", "case", "quantiser", "task")
 """Folders of configs that experiments share or compare; these are not experiments themselves."""
 COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
 

@@ -128,10 +128,12 @@ def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
 )
 def test_every_experiment_composes(choice: str) -> None:
     folder, _, name = choice.rpartition("/")
-    of_a_group = name.endswith("_16")  # begins with another choice of its folder, so that it is chosen from there
-    whole = "shakespeare_lora" if folder == "fine_tuning/method" else "same_bits" if of_a_group else ""
-    words = [f"experiment={folder.rpartition('/')[0]}/{whole}", f"experiment/{folder}@_global_={name}"]
-    config = _compose(*words if whole else [f"experiment={choice}"])
+    words = [f"experiment={choice}"]
+    if "/" in folder:  # a part of experiments, which is chosen beside one of them
+        paths = sorted((CONF / "experiment" / folder).parent.glob("*.yaml"))
+        whole = next(path.stem for path in paths if f"{folder}@_global_" in path.read_text())
+        words = [f"experiment={folder.rpartition('/')[0]}/{whole}", f"experiment/{folder}@_global_={name}"]
+    config = _compose(*words)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     schema.check(config)
     check_keys(config)
