@@ -95,14 +95,14 @@ def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor]
 def simulation(
     algorithm: Algorithm,
     module: Any = mlp,
-    participation: Participation = SOME,
+    participation: Participation | None = None,
     chunk_size: int = 100,
     link: type[Link] = Link,
     rounds: int = 4,
     data: Dataset | None = None,
     sizes: tuple[int, ...] = SIZES,
 ) -> Simulation:
-    """A simulation of the algorithm with these clients."""
+    """A simulation of the algorithm with these clients; participation None: some of them, or all if it needs them."""
     key = RUN
     data = data or dataset()
     ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -112,8 +112,9 @@ def simulation(
     shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     own = PerClient() if algorithm.personalised else None
+    rule = participation or (FULL if algorithm.full_participation else SOME)
     return Simulation(
-        algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE, per_client=own
+        algorithm, moved, shards, model, rule, key, rounds, chunk_size, link, device=DEVICE, per_client=own
     )
 
 

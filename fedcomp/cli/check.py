@@ -95,7 +95,7 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
             continue
         own = factory if is_task else module or world.mlp
         method = build_algorithm(config, world.model_of(own, world.dataset()))
-        case = AlgorithmCase(name, method, module=own, participation=_participation(method))
+        case = AlgorithmCase(name, method, module=own)
         simulation = case.simulation()
         try:
             state = simulation.init()
@@ -106,12 +106,6 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
             continue
         metrics = simulation.test_metrics(0, state)
         yield case if case.metric in metrics else replace(case, metric=next(iter(metrics)))
-
-
-def _participation(method: Any) -> Any:
-    from fedcomp.check import world
-
-    return world.FULL if method.full_participation else world.SOME
 
 
 def _model(name: str, config: Any) -> Iterator[Job]:
