@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.fetchsgd import FetchSGD
 from fedcomp.algorithm.streaming_diloco import StreamingDiLoCo
 from fedcomp.client.adam import Adam
 from fedcomp.client.muon import Muon
@@ -20,7 +21,7 @@ from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
-from tests.conformance.bits import dense, topk
+from tests.conformance.bits import dense, largest, links, topk
 from tests.lora_networks import lora_mlp
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
@@ -32,33 +33,26 @@ EF21 = Compressor.of(TopK(0.2, "index"), predictor="ef21")
 EF21_P = Compressor.of(TopK(0.3, "index"), predictor="ef21_p")
 SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
 STREAMING = StreamingDiLoCo(Sgd(lr=0.1, steps=3, batch_size=4), ServerSgd(0.7, 0.5, nesterov=True), DENSE, DENSE)
-SLOW = Sgd(lr=0.01, batch_size=4)
+SHORT, SLOW = Sgd(lr=0.05, batch_size=4), Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
-
-
-def _sign_both_ways(dim, stats, layers, cohort):
-    each = dim + 32 * len(layers) + 32 * stats
-    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
-
-
-def _shared_scalar(dim, stats, layers, cohort):
-    each = 32 * dim + 64 + 32 * stats
-    return {"uplink": cohort * (32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
-
-
-def _scalar_each(dim, stats, layers, cohort):
-    return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
-
+SKETCH = links(
+    lambda dim, stats, layers: 32 * (3 * max(2, round(0.5 * dim / 3)) + stats),
+    largest,
+    to_all=True,
+)
+SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 * len(layers) + 32 * stats, to_all=True)
+SHARED_SCALAR = links(lambda dim, stats, layers: 32 + 32 * stats, lambda dim, stats, layers: 32 * (dim + stats) + 64)
+SCALAR_EACH = links(lambda dim, stats, layers: 64 + 3 * 32, lambda dim, stats, layers: 32 * dim)
 
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), dense, world.with_batch_norm),
     AlgorithmCase("fedavg-lora", FedAvg(SGD, STEP, TOPK, DENSE), topk, lora_mlp),
     AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), topk),
-    AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), None),
-    AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), _sign_both_ways, world.with_batch_norm),
+    AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE)),
+    AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), SIGN_BOTH_WAYS, world.with_batch_norm),
     AlgorithmCase("fedavg-cafe", FedAvg(SGD, STEP, CAFE, SIGN, sends="mean_update"), None, world.with_batch_norm),
-    AlgorithmCase("fedavg-cafe-model", FedAvg(SGD, STEP, CAFE, DENSE), None),
+    AlgorithmCase("fedavg-cafe-model", FedAvg(SGD, STEP, CAFE, DENSE)),
     AlgorithmCase("fedavg-ef21", FedAvg(SGD, STEP, EF21, DENSE, "uniform"), topk),
     AlgorithmCase("fedavg-ef21_p", FedAvg(SGD, STEP, DENSE, EF21_P), None, world.with_batch_norm),
     AlgorithmCase("fedavg-full", FedAvg(SGD, STEP, SIGN, DENSE), None, participation=world.FULL),
@@ -90,26 +84,32 @@ CASES = [
         dense,
         world.with_batch_norm,
     ),
-    AlgorithmCase("streaming_diloco", STREAMING, None, participation=world.FULL),
+    AlgorithmCase("streaming_diloco", STREAMING),
     AlgorithmCase(
         "streaming_diloco-sign",
         replace(STREAMING, uplink=SIGN, downlink=SIGN, tau=4, alpha=0.5),
         None,
         world.with_batch_norm,
-        participation=world.FULL,
     ),
     AlgorithmCase("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense, world.with_batch_norm),
-    AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), _sign_both_ways),
-    AlgorithmCase("fedscalar-svrg", FedScalar(replace(SVRG, lr=0.01)), _shared_scalar),
-    AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), _shared_scalar, world.with_batch_norm),
-    AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), _scalar_each),
-    AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", sends="scalar"), None),
+    AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), SIGN_BOTH_WAYS),
+    AlgorithmCase("fedscalar-svrg", FedScalar(replace(SVRG, lr=0.01)), SHARED_SCALAR),
+    AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), SHARED_SCALAR, world.with_batch_norm),
+    AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), SCALAR_EACH),
+    AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", sends="scalar")),
     AlgorithmCase(
         "fedscalar-replay-each",
         FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed_cost="derived", sends="scalar"),
         None,
         world.with_batch_norm,
         participation=world.FULL,
+    ),
+    AlgorithmCase("fetchsgd", FetchSGD(SHORT, 3, None, 0.5, None, 0.2, positions="index", rho=0.5), SKETCH),
+    AlgorithmCase(
+        "fetchsgd-subtract",
+        FetchSGD(SHORT, 3, 30, share=0.3, clear="subtract", mask_momentum=False, rho=0.0, weights="uniform"),
+        None,
+        world.with_batch_norm,
     ),
 ]
 

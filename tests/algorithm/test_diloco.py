@@ -7,18 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.adam import Adam
-from fedcomp.client.gd import GD
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.core.pytree import flatten
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm.heterogeneous import N, Run, problem
+from tests.algorithm.parts import DENSE, GD, Adam, FedAvg, ServerSgd
 
-DENSE, CLIENTS = Compressor(Dense()), problem(0)
+CLIENTS = problem(0)
 ADAMW = Adam(lr=0.05, steps=6, weight_decay=0.3, decoupled=True)
 ALIKE = replace(CLIENTS, hessians=CLIENTS.hessians[:1].expand(N, -1, -1), centres=CLIENTS.centres[:1].expand(N, -1))
 

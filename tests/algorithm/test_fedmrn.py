@@ -11,21 +11,17 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.local_training import train_locally
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor, is_normalisation
 from fedcomp.model.build import build
 from fedcomp.model.networks.characters import char_lstm
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 
@@ -184,22 +180,6 @@ def test_the_papers_count_is_the_mask() -> None:
     _, result = sim.round(0, sim.init(), ledger)
     assert ledger.counters()["paper/uplink"] == result.cohort.size * (sim.model.dim - 8)
     assert ledger.counters()["uplink"] == result.cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
-
-
-@looped(
-    "options, line",
-    [
-        ({"alpha": 0.0}, r"algorithm.alpha=0.0 must be a number in"),
-        ({"ramp": 1.5}, r"algorithm.ramp=1.5 must be a number in \(0, 1\].*the last step trains what is sent"),
-        ({"ramp": 0.0}, r"algorithm.ramp=0.0 must be a number in \(0, 1\]"),
-        ({"power": -1.0}, "algorithm.power=-1.0 must be a positive number"),
-        ({"mask": "soft"}, "algorithm.mask=soft must be one of binary, signed"),
-        ({"weights": "even"}, "algorithm.weights=even must be one of samples, uniform"),
-    ],
-)
-def test_wrong_options_are_one_line(options: dict, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        FedMRN(SGD, STEP, DENSE, **options)
 
 
 def test_a_model_without_weights_is_refused() -> None:

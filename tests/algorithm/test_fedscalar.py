@@ -9,16 +9,12 @@ import torch
 from torch import nn
 
 from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger, Link, WireLink
+from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 
@@ -235,40 +231,7 @@ def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: s
         DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
-WRONG = [
-    ({"vector": "own"}, "algorithm.vector=own must be one of per_agent, shared"),
-    ({"distribution": "cauchy"}, "algorithm.distribution=cauchy must be one of rademacher, gaussian, sphere"),
-    ({"normalise": "all"}, "algorithm.normalise=all must be one of participants, population"),
-    ({"sends": "both"}, "algorithm.sends=both must be one of model, scalar, shortest"),
-    ({"seed_cost": "none"}, "algorithm.seed_cost=none must be one of sent, derived"),
-    ({"directions": "any"}, "algorithm.directions=any must be one of independent, orthonormal"),
-    ({"num_projections": 0}, "algorithm.num_projections=0 must be a whole number, 1 or more"),
-]
-
-
-@looped("options, message", WRONG)
-def test_options_are_checked(options, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        FedScalar(SGD, **options)
-
-
 def test_more_directions_than_parameters_are_refused_before_the_first_round() -> None:
     algorithm = FedScalar(SGD, num_projections=DIM + 1, directions="orthonormal")
     with pytest.raises(ValueError, match=f"algorithm.num_projections={DIM + 1}: vectors of {DIM} entries"):
         world.simulation(algorithm).init()
-
-
-UNUSED = [
-    ("compressor=topk", "FedScalar has no use for compressor=topk: leave compressor at its default, dense"),
-    ("compressor@downlink=sign", "FedScalar has no use for downlink=sign: leave downlink at its default, dense"),
-    ("server.lr=0.5", "FedScalar has no use for server.lr=0.5: leave server at its default, sgd"),
-    ("downlink.feedback=error", "FedScalar has no use for downlink.feedback=error: leave downlink at its default"),
-]
-
-
-@pytest.mark.parametrize(("override", "message"), UNUSED)
-def test_parts_without_use_are_refused(fedcomp, capsys, override: str, message: str) -> None:
-    assert fedcomp("algorithm=fedscalar", "rounds=1", override) == 1
-    shown = capsys.readouterr().err.strip()
-    assert message in shown
-    assert "\n" not in shown

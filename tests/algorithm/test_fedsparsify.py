@@ -8,15 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.client import Batch, Gradient
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 
@@ -98,18 +94,3 @@ def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
     kept = agreed.theta != 0
     assert torch.equal(agreed.theta[kept], union.theta[kept])
     assert int(kept.sum()) < int((union.theta != 0).sum())
-
-
-@looped(
-    "options, line",
-    [
-        ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be a number in \[0, 1\)"),
-        ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),
-        ({"positions": "foo"}, "algorithm.positions=foo must be one of auto, index, bitmap, rice"),
-        ({"merge": "max"}, "algorithm.merge=max must be one of mean, majority"),
-        ({"every": 0}, "algorithm.every=0 must be a whole number"),
-    ],
-)
-def test_wrong_options_are_one_line(options: dict, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        FedSparsify(SGD, **options)

@@ -19,15 +19,11 @@ import torch
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
 from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.mrc.split import groups
 from fedcomp.reporting.tables.published import load
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Adam, Compressor, MRCSign, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 

@@ -8,15 +8,9 @@ import torch
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.m3 import M3
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.parameter_layout import ParameterSubset, is_normalisation
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, PermK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()

@@ -10,28 +10,20 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Setup
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.streaming_diloco import StreamingDiLoCo
 from fedcomp.algorithm.updates.fragments import fragments_of
-from fedcomp.client.adam import Adam
-from fedcomp.client.gd import GD
-from fedcomp.client.muon import Muon
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.fp4 import FP4
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.parameter_layout import BIAS, WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.algorithm.parts import DENSE, GD, Adam, Compressor, ErrorFeedback, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.refused import refused
 
 CLIENTS = replace(problem(0), layers=(20, 12, 8))
-DENSE, NESTEROV = Compressor(Dense()), ServerSgd(0.7, 0.9, nesterov=True)
+NESTEROV = ServerSgd(0.7, 0.9, nesterov=True)
 ADAMW = Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True)
 WAYS = [(1, 4, 0, 0.0), (2, 3, 0, 0.5), (3, 2, 1, 0.0), (3, 2, 2, 0.5), (2, 3, 4, 0.0), (3, 2, 5, 0.25)]
 
@@ -144,31 +136,15 @@ def test_every_tensor_is_in_one_fragment(pattern: str, num: int, layers: list[tu
     assert sorted(columns.tolist()) == list(range(132))
 
 
-@looped(
-    "options, line",
+PARTS = {"client": ADAMW, "server": NESTEROV, "uplink": DENSE, "downlink": DENSE}
+test_wrong_options = refused(
     [
-        ({"fragments": 0}, "algorithm.fragments=0 must be a whole number, 1 or more"),
-        ({"pattern": "layers"}, "algorithm.pattern=layers must be one of balanced, strided, sequential"),
-        ({"tau": -1}, "algorithm.tau=-1 must be a number of local steps, 0 or more, below H"),
         ({"tau": 6}, "algorithm.tau=6 must be .* client.steps = 6: a fragment arrives before it is sent again"),
-        ({"alpha": 1.5}, r"algorithm.alpha=1.5 must be a number in \[0, 1\]"),
         ({"client": Adam(lr=0.1)}, "algorithm=streaming_diloco needs client.steps"),
         ({"client": GD(lr=0.1)}, "makes no sense for client=gd"),
+        ({"fragments": 4}, "algorithm.fragments=4 is more than the 3 parameter tensors"),
     ],
+    lambda **options: StreamingDiLoCo(**(PARTS | options)).init(
+        torch.zeros(D), torch.zeros(0), Setup(N, CLIENTS.tensors, Key())
+    ),
 )
-def test_options_are_checked(options: dict, line: str) -> None:
-    parts = {"client": ADAMW, "server": NESTEROV, "uplink": DENSE, "downlink": DENSE}
-    with pytest.raises(ValueError, match=line):
-        StreamingDiLoCo(**(parts | options))
-    assert StreamingDiLoCo(**parts, tau=5).period == 6
-
-
-def test_more_fragments_than_tensors_are_refused() -> None:
-    with pytest.raises(ValueError, match="algorithm.fragments=4 is more than the 3 parameter tensors"):
-        _streaming(ADAMW, 4, 0).init(torch.zeros(D), torch.zeros(0), Setup(N, CLIENTS.tensors, Key()))
-
-
-def test_sampled_clients_are_refused(fedcomp, capsys) -> None:
-    options = ("algorithm=streaming_diloco", "client.steps=2", "participation=uniform", "rounds=1")
-    assert fedcomp(*options) != 0
-    assert "algorithm=streaming_diloco needs every client in every round" in capsys.readouterr().err

@@ -192,37 +192,11 @@ def test_figures_3_to_8(fedcomp, tmp_path: Path) -> None:
         assert theirs / 3 < found["FedAvg, step 0.1", case][-1]["cep/plane"] < 3 * theirs
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        (("participation.probability=1.5",), "participation.probability=1.5 must be a number above 0"),
-        (("participation.probability=0",), "participation.probability=0 must be a number above 0"),
-        (("+participation.schedule={5: 0.0}",), "participation.schedule[5]=0.0 must be a number above 0"),
-        (("client.snapshots=0",), "client.snapshots=0 must be a whole number, 1 or more"),
-        (("client.inner_steps=0",), "client.inner_steps=0 must be a whole number, 1 or more"),
-        (("num_clients=443", "dataset.test_fraction=0"), "client 442 would hold no data: 443 clients, but only 442"),
-        (("repeats=0",), "repeats=0 must be a whole number, 1 or more"),
-    ],
-)
-def test_wrong_input_is_one_line(fedcomp, capsys, options, line) -> None:
-    given = [option.replace("+participation.schedule", "participation.schedule") for option in options]
-    assert fedcomp("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", *given) == 1
-    shown = capsys.readouterr().err
-    assert line in shown
-    assert "Traceback" not in shown
-
-
 def test_a_column_of_words_is_one_line(fedcomp, capsys, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("age,smoker,price\n1,yes,2\n3,no,4\n")
     where = (f"dataset.path={tmp_path / 'mine.csv'}", "dataset.target=price")
     assert fedcomp("algorithm=fedavg_svrg", "dataset=csv", "model=linear", *where) == 1
     assert "line 2, column 'smoker': 'yes' is no number; repair it, leave the column out" in capsys.readouterr().err
-
-
-def test_a_schedule_that_leaves_clients_out_later_does_not_fit_a_method_that_needs_all(fedcomp, capsys) -> None:
-    coins = ("participation=bernoulli", "participation.probability=1.0", "participation.schedule={50: 0.5}")
-    assert fedcomp("algorithm=cser", *coins) == 1
-    assert "needs every client in every round, but participation=bernoulli leaves some out" in capsys.readouterr().err
 
 
 def test_float64_says_what_stays_float32(fedcomp, capsys) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
-
 from fedcomp.objective.objectives import BestAccuracy, BitsToTarget
 
 LINES = [
@@ -28,10 +26,3 @@ def test_bits_to_target() -> None:
     assert BitsToTarget(target=0.75, way="uplink")(LINES) == 2
     assert BitsToTarget(target=0.95)(LINES) == math.inf
     assert math.isnan(BitsToTarget()(REGRESSION))
-
-
-def test_what_cannot_be_reached_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"objective.target=90 must be a number in \(0, 1\]"):
-        BitsToTarget(target=90)
-    with pytest.raises(ValueError, match=r"objective.way=up must be one of total, uplink"):
-        BitsToTarget(way="up")

@@ -53,8 +53,3 @@ def test_what_it_refuses(partition, num_clients, owners, line):
     with pytest.raises(ValueError, match=line) as error:
         partition.split(None, 8, num_clients, KEY, owners)
     assert "\n" not in str(error.value)
-
-
-def test_min_size_is_a_number_of_samples():
-    with pytest.raises(ValueError, match=r"partition.min_size=0 must be a whole number, 1 or more"):
-        Natural(min_size=0)

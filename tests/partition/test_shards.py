@@ -6,7 +6,6 @@ import torch
 from fedcomp.partition.shards import Shards
 from fedcomp.partition.summary import label_counts
 from fedcomp.random.keys import Key
-from tests.looped import looped
 
 KEY = Key(("partition", 0))
 
@@ -31,12 +30,6 @@ def test_shards_are_dealt_at_random():
     labels = torch.arange(6000) % 10
     held = [label_counts(Shards(2).split(labels, 6000, 100, Key((seed,))), labels, 10) for seed in range(2)]
     assert not torch.equal(*held)
-
-
-@looped("shards_per_client", [0, -1, 1.5, "two", True])
-def test_shards_per_client_out_of_range(shards_per_client):
-    with pytest.raises(ValueError, match=r"partition.shards_per_client=.* must be a whole number, 1 or more"):
-        Shards(shards_per_client)
 
 
 def test_more_shards_than_samples():

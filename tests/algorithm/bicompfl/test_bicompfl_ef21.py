@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import Spatial
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
+from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, MRCSign, RandK, ServerSgd, TopK
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
-from tests.looped import looped
+from tests.refused import refused
 
 CLIENTS = Quadratics.of()
 TOPK = Compressor(TopK(0.1, "index"))
@@ -59,15 +51,12 @@ def test_it_converges_where_plain_compression_does_not() -> None:
     assert CLIENTS.excess(plain.theta) > 1e-3 * start
 
 
-WRONG: list[tuple[Any, str]] = [
-    (Compressor(TopK(), ErrorFeedback()), "algorithm.ef21 is a memory of its own: leave compressor.feedback=none"),
-    (Compressor(RandK(0.1), estimator=Spatial("max")), "algorithm.ef21 is a memory of its own"),
-    (Compressor(RandK(0.1)), "^compressor: the algorithm remembers what RandK leaves out"),
-    (Compressor(MRCSign(scale="mean_abs")), "compressor.scale=mean_abs makes no sense with an error memory"),
-]
-
-
-@looped("uplink, message", WRONG)
-def test_errors(uplink: Compressor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        quadratic.init(algorithm(uplink), CLIENTS)
+test_wrong_input = refused(
+    [
+        ({"uplink": Compressor(TopK(), ErrorFeedback())}, "algorithm.ef21 is a memory of its own: leave"),
+        ({"uplink": Compressor(RandK(0.1), estimator=Spatial("max"))}, "algorithm.ef21 is a memory of its own"),
+        ({"uplink": Compressor(RandK(0.1))}, "^compressor: the algorithm remembers what RandK leaves out"),
+        ({"uplink": Compressor(MRCSign(scale="mean_abs"))}, "compressor.scale=mean_abs makes no sense with an error"),
+    ],
+    lambda uplink: quadratic.init(algorithm(uplink), CLIENTS),
+)

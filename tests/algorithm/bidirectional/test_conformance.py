@@ -23,7 +23,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
-from tests.conformance.bits import dense, topk
+from tests.conformance.bits import dense, floats, links, relayed, topk
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE = Compressor(Dense())
@@ -31,108 +31,64 @@ TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
 PLAIN_SIGN = Compressor(Sign(granularity="model"))
 PERMK = Compressor(PermK())
-
-
-def _one_sign_both_ways(dim, stats, layers, cohort):
-    each = dim + 32 + 32 * stats
-    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
-
-
-def _sign_up_dense_down(dim, stats, layers, cohort):
-    return dense(dim, stats, layers, cohort) | {"uplink": cohort * (dim + 32 + 32 * stats)}
-
-
-def _two_signs_both_ways(dim, stats, layers, cohort):
-    each = 2 * (dim + 32)
-    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
-
-
-def _relayed_signs(dim, stats, layers, cohort):
-    each = 8 * -(-dim // 8)
-    return {"uplink": cohort * each, "downlink": cohort * (cohort - 1) * each, "broadcast": cohort * each}
-
+SIGN_BITS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, floats)
+SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, to_all=True)
+RELAYED = relayed(lambda dim: 8 * -(-dim // 8))
+TWO_SIGNS_BOTH_WAYS = links(lambda dim, stats, layers: 2 * (dim + 32), to_all=True)
 
 CASES = [
     AlgorithmCase(
         "bicompfl_cfl",
         BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))),
-        _relayed_signs,
-        participation=world.FULL,
+        RELAYED,
     ),
     AlgorithmCase(
         "bicompfl_cfl-memory",
         BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor"),
         None,
         world.with_batch_norm,
-        participation=world.FULL,
     ),
     AlgorithmCase(
         "bicompfl_cfl-ef21",
         BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True),
         None,
         world.with_batch_norm,
-        participation=world.FULL,
     ),
+    AlgorithmCase("bicompfl_cfl-quantiser", BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean")))),
     AlgorithmCase(
-        "bicompfl_cfl-quantiser",
-        BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean"))),
-        None,
-        participation=world.FULL,
+        "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS, world.with_batch_norm
     ),
-    AlgorithmCase(
-        "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, world.with_batch_norm
-    ),
-    AlgorithmCase("doublesqueeze-topk", DoubleSqueeze(SGD, ServerSgd(0.5, 0.3), TOPK, TOPK), None),
-    AlgorithmCase("memsgd", MemSGD(SGD, STEP, PLAIN_SIGN, DENSE), _sign_up_dense_down, world.with_batch_norm),
+    AlgorithmCase("doublesqueeze-topk", DoubleSqueeze(SGD, ServerSgd(0.5, 0.3), TOPK, TOPK)),
+    AlgorithmCase("memsgd", MemSGD(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS, world.with_batch_norm),
     AlgorithmCase("memsgd-full", MemSGD(SGD, STEP, TOPK, DENSE, sends="mean_update"), topk, participation=world.FULL),
-    AlgorithmCase("neolithic", Neolithic(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _two_signs_both_ways),
+    AlgorithmCase("neolithic", Neolithic(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), TWO_SIGNS_BOTH_WAYS),
     AlgorithmCase("neolithic-topk", Neolithic(SGD, STEP, TOPK, SIGN, passes=3), None, world.with_batch_norm),
-    AlgorithmCase("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), _sign_up_dense_down, world.with_batch_norm, world.FULL),
-    AlgorithmCase("cser-resets", CSER(SGD, STEP, PLAIN_SIGN, SIGN, 2), None, participation=world.FULL),
-    AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, participation=world.FULL),
+    AlgorithmCase("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS, world.with_batch_norm),
+    AlgorithmCase("cser-resets", CSER(SGD, STEP, PLAIN_SIGN, SIGN, 2)),
+    AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
+    AlgorithmCase("liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm),
+    AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True)),
     AlgorithmCase(
-        "liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm, participation=world.FULL
-    ),
-    AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True), None, participation=world.FULL),
-    AlgorithmCase(
-        "cser-beside",
-        CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2),
-        None,
-        world.with_batch_norm,
-        world.FULL,
+        "cser-beside", CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2), None, world.with_batch_norm
     ),
     AlgorithmCase(
         "liec-beside",
         LIEC(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(PLAIN_SIGN), 3),
         None,
         world.with_batch_norm,
-        world.FULL,
     ),
     AlgorithmCase(
         "m3-beside",
         M3(SGD, STEP, world.spared(Compressor(TopK())), world.spared(PERMK), p_down=0.3),
         None,
         world.with_batch_norm,
-        world.FULL,
     ),
-    AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm, world.FULL),
-    AlgorithmCase(
-        "m3-whole",
-        M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"),
-        dense,
-        participation=world.FULL,
-    ),
-    AlgorithmCase(
-        "m3-parts",
-        M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0),
-        None,
-        participation=world.FULL,
-    ),
+    AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm),
+    AlgorithmCase("m3-whole", M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"), dense),
+    AlgorithmCase("m3-parts", M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0)),
     AlgorithmCase(
         "m3-ef21",
         M3(SGD, STEP, Compressor(Sign()), Compressor(QSGD()), differences="ef21", uplink_entries="compressor"),
-        None,
-        participation=world.FULL,
     ),
 ]
 

@@ -11,15 +11,11 @@ from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
+from tests.algorithm.parts import DENSE, Compressor, FedAvg, ServerSgd, Sign
 from tests.algorithm.quadratic import STEP, D, Quadratics
 
-DENSE, SIGN, SERVER = Compressor(Dense()), Compressor(Sign(granularity="model")), ServerSgd(0.1)
+SIGN, SERVER = Compressor(Sign(granularity="model")), ServerSgd(0.1)
 CLIENTS = Quadratics.of(condition=1e3)
 START = CLIENTS.excess(torch.zeros(D))
 

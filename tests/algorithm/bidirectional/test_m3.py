@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 import pytest
 import torch
@@ -11,21 +10,13 @@ from torch import Tensor
 
 from fedcomp.algorithm import Context
 from fedcomp.algorithm.bidirectional.m3 import M3, M3State, _full
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, WireLink
+from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, FedAvg, PermK, RandK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.refused import refused
 
 SGD, STEP = Sgd(lr=0.05, batch_size=4), ServerSgd(0.5)
 DENSE, PERMK, TOPK, RANDK = (Compressor(codec) for codec in (Dense(), PermK(), TopK(positions="index"), RandK()))
@@ -91,12 +82,6 @@ def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> 
     assert ours.counters() == theirs.counters()
     slower = world.run(world.simulation(_m3(DENSE, beta=0.5, **whole), **options))
     assert not torch.allclose(slower.theta, plain.theta, atol=1e-4)
-
-
-def test_a_compressor_that_is_never_used_is_refused(fedcomp, capsys) -> None:
-    assert fedcomp("algorithm=marina_p", "compressor=topk", "rounds=1") == 1
-    assert "algorithm.p_up=1 sends every update whole, so that TopK is never used" in capsys.readouterr().err
-    assert fedcomp("algorithm=marina_p", "compressor=topk", "algorithm.p_up=0.5", "rounds=1") == 0
 
 
 def test_lossless_compressors_without_whole_vectors_are_fedavg_too() -> None:
@@ -172,30 +157,16 @@ def test_the_study_counts_plain_places_however_they_are_sent() -> None:
     assert paper == counted != sent
 
 
-WRONG = [
-    ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a number in [0, 1], or null"),
-    ({"p_up": -1}, "algorithm.p_up=-1 must be a number in [0, 1], or null: a probability; null for 1 / num_clients"),
-    ({"beta": 0}, "algorithm.beta=0 must be a number in (0, 1]: 1 is no momentum"),
-    ({"differences": "diana"}, "algorithm.differences=diana must be one of marina, ef21"),
-    ({"uplink_entries": 5}, "algorithm.uplink_entries=5 must be one of per_client, compressor"),
-    ({"downlink": TOPK}, "M3 needs an unbiased downlink, not TopK: take permk, randk or qsgd"),
-    ({"uplink": Compressor(Sign())}, "algorithm.uplink_entries=per_client is for compressor=topk or randk, not Sign"),
-    ({"uplink": Compressor(TopK(0.2))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
-    ({"uplink": Compressor(RandK(k=3))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
-    ({"uplink": Compressor(TopK(), ErrorFeedback())}, "M3 has memories of its own: leave compressor.feedback=none and"),
-    (
-        {"uplink": RANDK, "differences": "ef21"},
-        "algorithm.differences=ef21 needs a compressor that only shrinks, not R",
-    ),
-]
-
-
-@looped("options, message", WRONG)
-def test_options_are_checked(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}.*$"):
-        _m3(**options)
-
-
-@pytest.mark.parametrize("override", ["compressor=randk", "downlink.k=3 compressor@downlink=randk"])
-def test_other_parts_from_the_command_line(fedcomp, override: str) -> None:
-    assert fedcomp("algorithm=m3", "rounds=2", *override.split()) == 0
+test_wrong_options = refused(
+    [
+        ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a number in \\[0, 1\\], or null"),
+        ({"p_up": -1}, "algorithm.p_up=-1 must be a number in \\[0, 1\\], or null: a probability; null for 1 /"),
+        ({"downlink": TOPK}, "M3 needs an unbiased downlink, not TopK: take permk, randk or qsgd"),
+        ({"uplink": Compressor(Sign())}, "algorithm.uplink_entries=per_client is for compressor=topk or randk, not"),
+        ({"uplink": Compressor(TopK(0.2))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
+        ({"uplink": Compressor(RandK(k=3))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
+        ({"uplink": Compressor(TopK(), ErrorFeedback())}, "M3 has memories of its own: leave"),
+        ({"uplink": RANDK, "differences": "ef21"}, "algorithm.differences=ef21 needs a compressor that only shrinks,"),
+    ],
+    _m3,
+)

@@ -13,21 +13,17 @@ from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink, DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.projections.projection import Projection
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, WireLink
+from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, PermK, Sign
 from tests.looped import looped
 
 NUM_CLIENTS, DIM = 5, 6
 THETA, STEP = torch.linspace(0.1, 0.9, DIM), torch.linspace(-1, 2, DIM)
 COHORT = Cohort.of((0, 2, 3), torch.full((3,), 1 / 3))
-DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
+SIGN = Compressor(Sign(), ErrorFeedback())
 NONE = torch.zeros(0)
 SCALARS, COUNTS = ScalarDownlink(Projection()), CountsDownlink(BetaPosterior(1.0, "affine", 0.01))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,54 +9,16 @@ import torch
 
 from fedcomp.algorithm.exact import gradient_estimate
 from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate, largest_step
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.gd import GD
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimators.spatial import Spatial
-from fedcomp.compressor.rotations.eden import Eden
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.algorithm.parts import GD, Compressor, Eden, PermK, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.conformance import world
-from tests.looped import looped
+from tests.refused import refused
 
-DENSE, RAND4, PERMK = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived")), Compressor(PermK())
+RAND4, PERMK = Compressor(RandK(k=4, seed_cost="derived")), Compressor(PermK())
 STEP, CLIENTS = ServerSgd(), problem(0)
 DASHA = GradientEstimate(GD(lr=16 * 0.0482), STEP, RAND4)
 MARINA = GradientEstimate(GD(lr=4 * 0.228), STEP, RAND4, "marina")
-
-
-@pytest.mark.parametrize(("algorithm", "rounds"), [(DASHA, 485), (MARINA, 363)])
-def test_reaches_the_optimum(algorithm: GradientEstimate, rounds: int) -> None:
-    assert (Run(algorithm, CLIENTS).rounds_to(1e-8, 2 * rounds) or 10**6) <= 1.5 * rounds
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "rounds"),
-    [
-        (replace(DASHA, client=GD(lr=0.127)), 2546),
-        (replace(DASHA, client=GD(lr=4 * 0.0482), start="gradient"), 1712),
-        (replace(MARINA, client=GD(lr=0.228)), 1411),
-        (replace(MARINA, uplink=PERMK), 363),
-    ],
-)
-def test_reaches_the_optimum_slowly(algorithm: GradientEstimate, rounds: int) -> None:
-    assert (Run(algorithm, CLIENTS).rounds_to(1e-8, 2 * rounds) or 10**6) <= 1.5 * rounds
-
-
-def test_plain_compression_is_exact_where_all_gradients_vanish_together() -> None:
-    """Plain compressed gradients reach the optimum if all f_i are the same, and stop short if they are not."""
-    plain = FedAvg(GD(lr=0.28), STEP, RAND4, DENSE, "uniform")
-    centres = CLIENTS.centres[:1].expand(N, -1)
-    alike = replace(CLIENTS, hessians=CLIENTS.hessians, centres=centres)
-    assert Run(plain, alike).floor(400) < 1e-4
-    assert Run(plain, CLIENTS).floor(400) > 0.1
 
 
 def test_the_first_error_stays_without_a_and_an_unscaled_one_grows() -> None:
@@ -65,26 +26,6 @@ def test_the_first_error_stays_without_a_and_an_unscaled_one_grows() -> None:
     assert Run(frozen, CLIENTS).floor(300) > 0.1
     growing = replace(DASHA, a=1.0, client=GD(lr=0.127))
     assert not Run(growing, CLIENTS).floor(100) < 1e3
-
-
-@pytest.mark.parametrize("estimate", ["dasha", "marina"])
-def test_dense_it_is_gradient_descent(estimate: str) -> None:
-    """DASHA starts from estimates of 0, and learns them in one round."""
-    *_, found = Run(GradientEstimate(GD(lr=0.5), STEP, DENSE, estimate), CLIENTS).states(6)
-    *_, plain = Run(FedAvg(GD(lr=0.5), STEP, DENSE, DENSE, "uniform"), CLIENTS).states(6)
-    assert torch.allclose(found.theta, plain.theta, rtol=0, atol=1e-5)
-    assert torch.allclose(found.estimates, found.gradients, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("algorithm", [DASHA, MARINA])
-def test_nothing_moves_at_the_fixed_point(algorithm: GradientEstimate) -> None:
-    run = Run(algorithm, CLIENTS)
-    rows = CLIENTS.gradients(CLIENTS.optimum).float()
-    state = start = replace(run.init(CLIENTS.optimum), gradients=rows, estimates=rows)
-    for index in range(1, 4):
-        state = run.once(state, index)
-        assert torch.allclose(state.theta, start.theta, rtol=0, atol=5e-5)
-        assert torch.allclose(state.estimates, rows, rtol=0, atol=2e-5)
 
 
 def test_estimates_become_gradients() -> None:
@@ -127,25 +68,18 @@ def test_stochastic_gradients_are_allowed_and_said() -> None:
         assert float(run.metrics["exact"]) == exact
 
 
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: replace(DASHA, uplink=Compressor(TopK())), "DASHA needs an unbiased compressor, not TopK as configured"),
-    (lambda: replace(MARINA, uplink=Compressor(RandK(scale="none"))), "MARINA needs an unbiased compressor, not RandK"),
-    (lambda: replace(DASHA, uplink=Compressor(RandK(), estimator=Spatial("avg"))), "compressor.estimator must be weig"),
-    (lambda: replace(DASHA, estimate="ef21"), "algorithm.estimate=ef21 must be one of dasha, marina"),
-    (lambda: replace(DASHA, start="none"), "algorithm.start=none must be one of zero, gradient"),
-    (lambda: replace(DASHA, a=0), r"algorithm.a=0 must be a number in \(0, 1\], or null: a probability"),
-    (lambda: replace(MARINA, p=2), "algorithm.p=2 must be a number in"),
-    (lambda: replace(DASHA, omega=-1), "algorithm.omega=-1 must be a number, 0 or more"),
-    (lambda: replace(DASHA, client=GD(lr=1, steps=2)), "DASHA sets its own number .* but client.steps=2 was given"),
-    (lambda: Run(replace(DASHA, uplink=Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form: give"),
-    (lambda: world.simulation(DASHA, world.with_batch_norm).init(), r"DASHA needs a model without running statistics"),
-]
-
-
-@looped("build, message", REFUSED)
-def test_wrong_input(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
+test_wrong_input = refused(
+    [
+        (lambda: replace(DASHA, uplink=Compressor(TopK())), "DASHA needs an unbiased compressor, not TopK as"),
+        (lambda: replace(MARINA, uplink=Compressor(RandK(scale="none"))), "MARINA needs an unbiased compressor, not"),
+        (lambda: replace(DASHA, uplink=Compressor(RandK(), estimator=Spatial("avg"))), "compressor.estimator must be"),
+        (lambda: replace(DASHA, a=0), r"algorithm.a=0 must be a number in \(0, 1\], or null: a probability"),
+        (lambda: replace(MARINA, p=2), "algorithm.p=2 must be a number in"),
+        (lambda: replace(DASHA, client=GD(lr=1, steps=2)), "DASHA sets its own number .* but client.steps=2 was given"),
+        (lambda: Run(replace(DASHA, uplink=Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form:"),
+        (lambda: world.simulation(DASHA, world.with_batch_norm).init(), r"DASHA needs a model without running"),
+    ]
+)
 
 
 def test_the_start_that_the_first_round_would_have_without_its_gradient_is_another(monkeypatch) -> None:

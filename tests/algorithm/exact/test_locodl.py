@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,59 +10,14 @@ import torch
 
 from fedcomp.algorithm.exact.local_steps import geometric
 from fedcomp.algorithm.exact.locodl import LoCoDL
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.adam import Adam
-from fedcomp.client.gd import GD
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.rotations.eden import Eden
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.looped import looped
+from tests.algorithm.parts import DENSE, GD, Adam, Compressor, Eden, ErrorFeedback, RandK, Sgd, TopK
+from tests.refused import refused
 
-DENSE, RAND4 = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived"))
+RAND4 = Compressor(RandK(k=4, seed_cost="derived"))
 CLIENTS, MU = problem(0), 0.02
 BALANCED = LoCoDL(GD(lr=1.0), RAND4, None, convexity=MU)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "rounds"),
-    [(LoCoDL(GD(lr=2.0), RAND4, 1.0, convexity=MU), 558), (replace(BALANCED, uplink=DENSE), 75)],
-)
-def test_reaches_the_optimum(algorithm: LoCoDL, rounds: int) -> None:
-    assert (Run(algorithm, CLIENTS).rounds_to(1e-8, 2 * rounds) or 10**6) <= 1.5 * rounds
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "rounds"),
-    [
-        (replace(BALANCED, p=0.5), 669),
-        (replace(BALANCED, p=0.5, schedule="period"), 676),
-        (replace(BALANCED, uplink=Compressor(PermK())), 505),
-        (replace(BALANCED, relay=True), 558),
-        (replace(BALANCED, uplink=Compressor(TopK(k=4)), omega=0.0, p=0.2, rho=1.0, chi=1.0), 279),
-    ],
-)
-def test_reaches_the_optimum_slowly(algorithm: LoCoDL, rounds: int) -> None:
-    assert (Run(algorithm, CLIENTS).rounds_to(1e-8, 2 * rounds) or 10**6) <= 1.5 * rounds
-
-
-def test_plain_compression_of_as_many_bits_stops_short() -> None:
-    plain = FedAvg(GD(lr=0.28), ServerSgd(), RAND4, DENSE, "uniform")
-    assert Run(plain, CLIENTS).floor(300) > 0.1
-
-
-def test_local_steps_save_communication() -> None:
-    """Dense: fewer rounds than gradient descent with its best step, which takes 162."""
-    assert (Run(replace(BALANCED, uplink=DENSE), CLIENTS).rounds_to(1e-8, 200) or 10**6) < 110
 
 
 def _fixed(algorithm: LoCoDL):
@@ -72,22 +26,6 @@ def _fixed(algorithm: LoCoDL):
     state = Run(algorithm, CLIENTS).init(optimum)
     duals = (CLIENTS.gradients(optimum) - q * optimum).float()
     return replace(state, duals=duals, dual=(q * optimum).float())
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_nothing_moves_at_the_fixed_point(seed: int) -> None:
-    start = _fixed(BALANCED)
-    for state in Run(BALANCED, CLIENTS, seed=seed).states(4, start):
-        for here, there in ((state.theta, start.theta), (state.models, start.models), (state.duals, start.duals)):
-            assert torch.allclose(here, there, rtol=0, atol=2e-5)
-
-
-def test_the_duals_sum_to_zero() -> None:
-    run = Run(BALANCED, CLIENTS)
-    for state in run.states(30):
-        assert torch.allclose(state.duals.mean(0), -state.dual, rtol=0, atol=1e-5)
-        assert float(run.metrics["control/sum"]) < 1e-4
-    assert state.duals.norm() > 0.1
 
 
 def test_the_lyapunov_function_shrinks_as_the_theorem_says() -> None:
@@ -139,29 +77,12 @@ def test_weight_decay_is_a_part_of_the_objective() -> None:
     assert torch.allclose(state.theta.double(), optimum, rtol=0, atol=1e-4)
 
 
-def test_dense_in_every_iteration_it_is_gradient_descent_with_half_the_step() -> None:
-    """As long as x_i = y, which rho = 1 makes so."""
-    *_, found = Run(LoCoDL(GD(lr=0.8), DENSE, 1.0, rho=1.0, chi=1.0, convexity=MU), CLIENTS).states(6)
-    *_, plain = Run(FedAvg(GD(lr=0.4), ServerSgd(), DENSE, DENSE, "uniform"), CLIENTS).states(6)
-    assert torch.allclose(found.theta, plain.theta, rtol=0, atol=1e-5)
-    assert torch.allclose(found.models, found.theta.expand(N, -1), rtol=0, atol=1e-5)
-
-
 def test_the_number_of_local_steps_is_geometric() -> None:
     draws = torch.tensor([geometric(0.25, Key(("steps", index))) for index in range(4000)], dtype=torch.float64)
     assert int(draws.min()) == 1
     assert abs(float(draws.mean()) - 4) < 4 * (12 / 4000) ** 0.5
     assert abs(float((draws == 1).double().mean()) - 0.25) < 4 * (0.1875 / 4000) ** 0.5
     assert geometric(1.0, Key()) == 1
-
-
-def test_bits() -> None:
-    run = Run(BALANCED, CLIENTS, link=WireLink)
-    list(run.states(2))
-    assert run.bits() == {"uplink": N * 4 * 32, "downlink": N * 32 * D, "broadcast": 32 * D}
-    run = Run(replace(BALANCED, relay=True), CLIENTS, link=WireLink)
-    list(run.states(2))
-    assert run.bits() == {"uplink": N * 128, "downlink": N * (N - 1) * 128, "broadcast": N * 128}
 
 
 def test_constants_outside_of_the_theory_are_said(caplog) -> None:
@@ -173,34 +94,23 @@ def test_constants_outside_of_the_theory_are_said(caplog) -> None:
     assert not caplog.text
 
 
-REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: LoCoDL(Adam(lr=0.1), RAND4), "sets its own number of plain gradient steps, but client=adam was given"),
-    (lambda: LoCoDL(Sgd(lr=0.1, momentum=0.9), RAND4), "but client.momentum=0.9 was given"),
-    (lambda: LoCoDL(Sgd(lr=0.1, epochs=3), RAND4), "but client.epochs=3 was given"),
-    (lambda: LoCoDL(GD(lr=0.1, steps=3), RAND4), "but client.steps=3 was given"),
-    (lambda: LoCoDL(GD(lr=0.1, clip_norm=1.0), RAND4), "but client.clip_norm=1.0 was given"),
-    (lambda: LoCoDL(GD(lr=0.1, proximal=1.0), RAND4), "but client.proximal=1.0 was given"),
-    (lambda: LoCoDL(GD(lr=0.1, schedule="cosine"), RAND4), "client.schedule=cosine changes the step"),
-    (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK())), "LoCoDL needs an unbiased compressor, not TopK as configured"),
-    (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, rho=0.0), "algorithm.rho=0.0 must be a positive number"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, chi=-1.0), "algorithm.chi=-1.0 must be a positive number"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, omega=-1.0), "algorithm.omega=-1.0 must be a number, 0 or more"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, None), "algorithm.p=null is computed from algorithm.convexity"),
-    (lambda: LoCoDL(GD(lr=2.0), RAND4, smoothness=1.0), r"client.lr=2.0 must be below 2 / algorithm.smoothness = 2"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, smoothness=1.0, convexity=2.0), "algorithm.convexity=2.0 is above"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, convexity=0.0), "algorithm.convexity=0.0 must be a positive number"),
-    (lambda: LoCoDL(GD(lr=1.9), RAND4, schedule="period", smoothness=1.0), "schedule=period needs client.lr of at mo"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, schedule="often"), "algorithm.schedule=often must be one of random, period"),
-    (
-        lambda: Run(LoCoDL(GD(lr=0.1), Compressor(Eden())), CLIENTS).init(),
-        "omega of Eden has no closed form: give algo",
-    ),
-]
-
-
-@looped("build, message", REFUSED)
-def test_wrong_input(build: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
+test_wrong_input = refused(
+    [
+        (lambda: LoCoDL(Adam(lr=0.1), RAND4), "sets its own number of plain gradient steps, but client=adam was given"),
+        (lambda: LoCoDL(Sgd(lr=0.1, momentum=0.9), RAND4), "but client.momentum=0.9 was given"),
+        (lambda: LoCoDL(Sgd(lr=0.1, epochs=3), RAND4), "but client.epochs=3 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, steps=3), RAND4), "but client.steps=3 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, clip_norm=1.0), RAND4), "but client.clip_norm=1.0 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, proximal=1.0), RAND4), "but client.proximal=1.0 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, schedule="cosine"), RAND4), "client.schedule=cosine changes the step"),
+        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK())), "LoCoDL needs an unbiased compressor, not TopK as configured"),
+        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, None), "algorithm.p=null is computed from algorithm.convexity"),
+        (lambda: LoCoDL(GD(lr=2.0), RAND4, smoothness=1.0), r"client.lr=2.0 must be below 2 / algorithm.smoothness ="),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, smoothness=1.0, convexity=2.0), "algorithm.convexity=2.0 is above"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, convexity=0.0), "algorithm.convexity=0.0 must be a positive number"),
+        (lambda: LoCoDL(GD(lr=1.9), RAND4, schedule="period", smoothness=1.0), "schedule=period needs client.lr of"),
+        (lambda: Run(LoCoDL(GD(lr=0.1), Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form:"),
+    ]
+)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bidirectional.m3 import M3
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.gd import GD
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.config.compose import compose
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.algorithm.parts import DENSE, GD, Compressor, PermK, ServerSgd
 
-DENSE, PERMK = Compressor(Dense()), Compressor(PermK())
+PERMK = Compressor(PermK())
 CLIENTS, GAMMA, P = problem(0), 4 * 0.34, 1 / 7
 
 
@@ -49,24 +42,6 @@ def test_is_the_recursion_of_the_paper() -> None:
 
 def _own_part(codec: PermK, step: Tensor, common: SharedKnowledge) -> Tensor:
     return codec.decode(codec.encode(step.expand(N, -1), common, Key()), common)
-
-
-def test_reaches_the_optimum() -> None:
-    assert (Run(_marina_p(), CLIENTS).rounds_to(1e-8, 500) or 10**6) <= 1.5 * 233
-
-
-@pytest.mark.slow
-def test_parts_that_cover_the_model_are_faster_than_independent_ones() -> None:
-    """With the same share of entries and the same step."""
-    independent = Run(_marina_p(Compressor(RandK(k=4)), 0.1, 4 * 0.116), CLIENTS).rounds_to(1e-8, 1200)
-    assert (independent or 10**6) <= 1.5 * 691
-    assert (Run(_marina_p(), CLIENTS).rounds_to(1e-8, 500) or 10**6) < (independent or 0)
-
-
-def test_whole_models_make_it_gradient_descent() -> None:
-    *_, found = Run(_marina_p(p=1.0, gamma=0.5), CLIENTS).states(6)
-    *_, plain = Run(FedAvg(GD(lr=0.5), ServerSgd(), DENSE, DENSE, "uniform"), CLIENTS).states(6)
-    assert torch.allclose(found.theta, plain.theta, rtol=0, atol=1e-5)
 
 
 def test_yaml_of_marina_p_sends_full_uplinks_and_permk_down() -> None:

@@ -17,13 +17,10 @@ from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate
 from fedcomp.algorithm.exact.local_steps import geometric
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Masks, Tamuna
-from fedcomp.client.gd import GD
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
+from tests.algorithm.parts import GD, Compressor, RandK, ServerSgd
 from tests.looped import looped
 
 CLIENTS, CODEC, ROUNDS = problem(0), RandK(k=4), 8

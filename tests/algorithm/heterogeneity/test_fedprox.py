@@ -7,17 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.heterogeneity.fedprox import FedProx
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm.heterogeneous import D, Run, problem
+from tests.algorithm.parts import DENSE, Compressor, FedAvg, RandK, ServerSgd, Sgd, TopK
 
-DENSE, STEP, CLIENTS = Compressor(Dense()), ServerSgd(), problem(0)
+STEP, CLIENTS = ServerSgd(), problem(0)
 TEN = Sgd(lr=0.1, steps=10)
 
 

@@ -19,15 +19,10 @@ from fedcomp.algorithm.contract import Algorithm
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, ServerSgd, Sgd, TopK
 from tests.conformance import world
 from tests.looped import looped
 

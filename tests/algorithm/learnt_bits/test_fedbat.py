@@ -7,22 +7,15 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.learnt_bits.binarised import binarise, slopes
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.client import Batch
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.config.factory import build_simulation
 from fedcomp.core.parameter_layout import ParameterSubset
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
-from tests.config.test_configs import CPU, _compose
+from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
-from tests.looped import looped
+from tests.refused import refused
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=4), ServerSgd(), Compressor(Dense())
 BAT = FedBAT(SGD, STEP, DENSE, alpha_max=1.0)
@@ -176,30 +169,13 @@ def test_learning_binarised_beats_binarising_what_was_learnt() -> None:
     assert losses["fedavg"] < losses["bat"] < losses["after"]
 
 
-WRONG = [
-    ({"phi": 0.0}, "algorithm.phi=0.0 must be in"),
-    ({"phi": 1.0}, "algorithm.phi=1.0 must be in"),
-    ({"rho": -1.0}, "algorithm.rho=-1.0"),
-    ({"alpha_min": 0.0}, "algorithm.alpha_min=0.0 must be a positive number"),
-    ({"alpha_min": 0.1, "alpha_max": 0.05}, "algorithm.alpha_min=0.1 must be at most alpha_max=0.05"),
-    ({"alpha0": "median"}, "algorithm.alpha0=median must be mean, or a positive number"),
-    ({"alpha0": float("nan")}, "algorithm.alpha0=nan"),
-    ({"biases": "no"}, "algorithm.biases=no"),
-    ({"weights": "all"}, "algorithm.weights=all"),
-    ({"client": Sgd(lr=0.1, momentum=0.5)}, "algorithm=fedbat needs plain SGD"),
-    ({"client": Sgd(lr=0.1, clip_norm=1.0)}, "algorithm=fedbat needs plain SGD"),
-    ({"client": Sgd(lr=0.1, weight_decay=0.1)}, "algorithm=fedbat needs plain SGD"),
-    ({"client": Sgd(lr=0.1, proximal=0.1)}, "algorithm=fedbat needs plain SGD"),
-]
-
-
-@looped("options, wanted", WRONG)
-def test_wrong_options(options, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        replace(BAT, **options)
-
-
-def test_other_solvers_are_refused() -> None:
-    assert not isinstance(Adam(lr=0.1), Sgd)
-    with pytest.raises(ValueError, match="algorithm=fedbat needs client=sgd, but client=adam was chosen"):
-        build_simulation(_compose("algorithm=fedbat", "client=adam"), CPU)
+test_wrong_options = refused(
+    [
+        ({"alpha_min": 0.1, "alpha_max": 0.05}, "algorithm.alpha_min=0.1 must be at most alpha_max=0.05"),
+        ({"client": Sgd(lr=0.1, momentum=0.5)}, "algorithm=fedbat needs plain SGD"),
+        ({"client": Sgd(lr=0.1, clip_norm=1.0)}, "algorithm=fedbat needs plain SGD"),
+        ({"client": Sgd(lr=0.1, weight_decay=0.1)}, "algorithm=fedbat needs plain SGD"),
+        ({"client": Sgd(lr=0.1, proximal=0.1)}, "algorithm=fedbat needs plain SGD"),
+    ],
+    lambda **options: replace(BAT, **options),
+)

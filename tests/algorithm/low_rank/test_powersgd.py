@@ -8,11 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.low_rank.matrices import LowRank
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.algorithm import quadratic
 from tests.algorithm.low_rank.power_rounds import (
@@ -24,9 +20,8 @@ from tests.algorithm.low_rank.power_rounds import (
     power_sgd,
     start,
 )
+from tests.algorithm.parts import DENSE, FedAvg, ServerSgd
 from tests.looped import looped
-
-DENSE = Compressor(Dense())
 
 
 @looped("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])

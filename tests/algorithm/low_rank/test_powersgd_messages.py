@@ -21,6 +21,7 @@ from tests.algorithm.low_rank.power_rounds import (
     start,
 )
 from tests.looped import looped
+from tests.refused import refused
 
 
 def test_bits_of_a_round_and_idle_clients() -> None:
@@ -96,23 +97,6 @@ def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) ->
         assert [one["downlink"] for one in asked] == [2 * 32 * DIM] * 3
 
 
-@looped(
-    "options, line",
-    [
-        ({"rank": 0}, "algorithm.rank=0 must be a whole number, 1 or more"),
-        ({"rank": 1.5}, "algorithm.rank=1.5 must be a whole number"),
-        ({"min_ratio": -1.0}, "algorithm.min_ratio=-1.0 must be a number, 0 or more"),
-        ({"decay": 0.0}, r"algorithm.decay=0.0 must be a number in \(0, 1\]"),
-        ({"memory": "all"}, "algorithm.memory=all must be one of own, mean, none"),
-        ({"mode": "both"}, "algorithm.mode=both must be one of aggregated, independent"),
-        ({"refresh_every": -1}, "algorithm.refresh_every=-1 must be a whole number, 0 or more: a number of rounds"),
-    ],
-)
-def test_options_are_checked(options: dict, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        power_sgd(**options)
-
-
 def test_models_without_such_matrices_are_refused() -> None:
     def init(tensors: tuple[ParameterTensor, ...], **options: Any) -> None:
         size = sum(tensor.size for tensor in tensors)
@@ -128,8 +112,10 @@ def test_models_without_such_matrices_are_refused() -> None:
         init(TENSORS, rank=4, min_ratio=5.0)
 
 
-def test_a_model_sent_down_leaves_no_mean_to_remember() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.memory=mean is what is left of the mean, .*sends=model"):
-        power_sgd(memory="mean", sends="model")
-    with pytest.raises(ValueError, match="algorithm.sends=dense must be one of factors, model"):
-        power_sgd(sends="dense")
+test_wrong_options = refused(
+    [
+        ({"refresh_every": -1}, "algorithm.refresh_every=-1 must be a whole number, 0 or more: a number of rounds"),
+        ({"memory": "mean", "sends": "model"}, r"algorithm.memory=mean is what is left of the mean, .*sends=model"),
+    ],
+    power_sgd,
+)

@@ -7,19 +7,14 @@ from functools import partial
 from fedcomp.algorithm.tasks.kmeans import KMeans
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
 from fedcomp.algorithm.tasks.power_iteration import PowerIteration
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
+from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, Sign, TopK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
-from tests.conformance.bits import dense, topk
+from tests.conformance.bits import dense, largest, links
 
-DENSE = Compressor(Dense())
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
 THREE, CENTRED = partial(Centres, num_clusters=3), partial(PrincipalDirection, centre="global")
@@ -29,17 +24,13 @@ def _up_only(dim, stats, layers, cohort):
     return {"uplink": cohort * 32 * dim, "downlink": 0, "broadcast": 0}
 
 
-def _topk_up_sign_down(dim, stats, layers, cohort):
-    down = dim + 32 * len(layers)
-    uplink = cohort * topk(dim, 0, layers, 1)["uplink"]
-    return {"uplink": uplink, "downlink": world.NUM_CLIENTS * down, "broadcast": down}
-
+TOPK_UP_SIGN_DOWN = links(largest, lambda dim, stats, layers: dim + 32 * len(layers), to_all=True)
 
 CASES = [
     AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), dense, PrincipalDirection, metric="test/distance"),
     AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
     AlgorithmCase(
-        "power-lossy", PowerIteration(TOPK, SIGN, 4), _topk_up_sign_down, PrincipalDirection, metric="test/distance"
+        "power-lossy", PowerIteration(TOPK, SIGN, 4), TOPK_UP_SIGN_DOWN, PrincipalDirection, metric="test/distance"
     ),
     AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
     AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),

@@ -9,15 +9,12 @@ import pytest
 import torch
 
 from fedcomp.algorithm.tasks.kmeans import KMeans
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import DENSE, Compressor, Dense, Sign
 from tests.conformance import world
 
-DENSE = Compressor(Dense())
 K, F = 3, world.NUM_FEATURES
 THREE = partial(Centres, num_clusters=K)
 

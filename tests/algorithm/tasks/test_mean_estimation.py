@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
-from fedcomp.compressor import Codec, Compressor
-from fedcomp.compressor.dense import Dense
+from fedcomp.compressor import Codec
 from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.dataset.tables.vectors import load
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.random.keys import Key
@@ -22,6 +17,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
+from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, RandK, Spatial, TopK
 from tests.conformance import world
 from tests.looped import looped
 
@@ -119,8 +115,3 @@ def test_memory_is_reset_or_kept() -> None:
     assert other.uplink.sender.any()
     assert other.errors[0] == 3
     assert metrics["mse"] == pytest.approx(float(other.errors[1] / 3))
-
-
-def test_errors() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.memory=lose must be one of reset, keep"):
-        MeanEstimation(Compressor(Dense()), "lose")

@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.flat import Flat
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 

@@ -7,19 +7,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.updates.metrics import correlation
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import Compressor, Dense, FedAvg, RandK, ServerSgd, Sgd, Spatial
 from tests.conformance import world
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())

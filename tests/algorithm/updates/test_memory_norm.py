@@ -14,23 +14,14 @@ from fedcomp.algorithm.bidirectional.m3 import M3
 from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
+from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, FedAvg, MRCSign, PermK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 from tests.looped import looped
 
 CLIENT, SERVER = Sgd(lr=0.1, batch_size=4), ServerSgd(0.5)
-DENSE, SIGN = Compressor(Dense()), Compressor(Sign())
+SIGN = Compressor(Sign())
 TOPK, FED = Compressor(TopK(0.2, "index")), Compressor(Sign(), ErrorFeedback())
 CODED = Compressor(MRCSign(block=8, value=0.05), ErrorFeedback())
 UP, DOWN = "memory/norm", "memory/norm_down"

@@ -16,13 +16,10 @@ from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.algorithm.parts import Compressor, Dense, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 

@@ -6,44 +6,31 @@ from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.bits import links
 
-
-def _to_everybody(dim, stats, layers, cohort):
-    """Two steps of 15 directions; the seeds and the mean scalars go to all clients."""
-    each = 2 * 64 + 2 * 15 * 32
-    return {"uplink": cohort * 2 * 15 * 32, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
-
-
-def _model_down(dim, stats, layers, cohort):
-    """20 scalars up; model, velocity and seed down, statistics both ways."""
-    each = 64 * dim + 64 + 32 * stats
-    return {"uplink": cohort * (20 * 32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
-
-
-def _pairs_up(dim, stats, layers, cohort):
-    """12 indices of 6 bits and 12 scalars; 64 coefficients down."""
-    return {"uplink": cohort * 12 * 38, "downlink": cohort * 64 * 32, "broadcast": 64 * 32}
-
-
-def _pro(dim, stats, layers, cohort):
-    """Derived choices; coefficients, probabilities and statistics."""
-    each = 2 * 40 * 32 + 32 * stats
-    return {"uplink": cohort * (10 * 32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
-
+TO_EVERYBODY = links(lambda *of: 2 * 15 * 32, lambda *of: 2 * 64 + 2 * 15 * 32, to_all=True)
+"""Two steps of 15 directions; the seeds and the mean scalars go to all clients."""
+MODEL_DOWN = links(lambda dim, stats, layers: 32 * (20 + stats), lambda dim, stats, layers: 32 * (2 * dim + stats) + 64)
+"""20 scalars up; model, velocity and seed down, statistics both ways."""
+PAIRS_UP = links(lambda *of: 12 * 38, lambda *of: 64 * 32)
+"""12 indices of 6 bits and 12 scalars; 64 coefficients down."""
+PRO = links(lambda dim, stats, layers: 32 * (10 + stats), lambda dim, stats, layers: 32 * (2 * 40 + stats))
+"""Derived choices; coefficients, probabilities and statistics."""
+SUMS = links(lambda *of: 6 * 32)
 
 DELTA = FedKSeed(200, 8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform")
 
 CASES = [
-    AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True), None),
+    AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True)),
     AlgorithmCase(
         "decomfl-all",
         DeComFL(2, 15, 1e-2, "forward", "rademacher", lr=0.02, batch_size=4, sends="broadcast_all"),
-        _to_everybody,
+        TO_EVERYBODY,
     ),
     AlgorithmCase(
         "decomfl-model",
         DeComFL(1, 20, 1e-2, "central", "sphere", 0.02, 0.5, 1e-4, batch_size=4, sends="model", running_stats="gather"),
-        _model_down,
+        MODEL_DOWN,
         world.with_batch_norm,
     ),
     AlgorithmCase(
@@ -69,7 +56,7 @@ CASES = [
         None,
         world.with_batch_norm,
     ),
-    AlgorithmCase("fedkseed", FedKSeed(64, 12, lr=0.02, batch_size=4), _pairs_up),
+    AlgorithmCase("fedkseed", FedKSeed(64, 12, lr=0.02, batch_size=4), PAIRS_UP),
     AlgorithmCase(
         "fedkseed-pro",
         FedKSeed(
@@ -85,20 +72,12 @@ CASES = [
             choice="derived",
             running_stats="gather",
         ),
-        _pro,
+        PRO,
         world.with_batch_norm,
     ),
-    AlgorithmCase("fedkseed-delta", DELTA, None),
+    AlgorithmCase("fedkseed-delta", DELTA),
     AlgorithmCase("fedkseed-delta-full", DELTA, None, participation=world.FULL),
-    AlgorithmCase(
-        "fedkseed-sums",
-        FedKSeed(6, 30, lr=0.02, batch_size=4),
-        lambda dim, stats, layers, cohort: {
-            "uplink": cohort * 6 * 32,
-            "downlink": cohort * 6 * 32,
-            "broadcast": 6 * 32,
-        },
-    ),
+    AlgorithmCase("fedkseed-sums", FedKSeed(6, 30, lr=0.02, batch_size=4), SUMS),
 ]
 
 test_algorithm = suite(CASES)

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
-from fedcomp.config.factory import build_simulation
 from fedcomp.random.keys import Key
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context
-from tests.config.test_configs import CPU, _compose
 from tests.conformance import world
 from tests.looped import looped
+from tests.refused import refused
 
 D = 20
 ONE = FedKSeed(pool=30, steps=7, mu=1e-2, lr=0.01)
@@ -242,43 +241,12 @@ def test_a_pool_too_large_for_the_model_is_warned_of(caplog) -> None:
     assert "algorithm.pool=4096 for 3000000 parameters: a round draws up to 1e+10 numbers" in caplog.text
 
 
-WRONG = [
-    ({"pool": 0}, "algorithm.pool=0 must be a whole number, 1 or more"),
-    (
-        {"pool": 1, "sampling": "amplitude"},
-        "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude",
-    ),
-    ({"steps": 0}, "algorithm.steps=0 must be a whole number, 1 or more"),
-    ({"mu": -1.0}, "algorithm.mu=-1.0 must be a number in"),
-    ({"lr": float("nan")}, "algorithm.lr=nan"),
-    ({"clip": 0.0}, "algorithm.clip=0.0 must be a positive number"),
-    ({"sampling": "greedy"}, "algorithm.sampling=greedy must be one of uniform, amplitude"),
-    ({"choice": "free"}, "algorithm.choice=free"),
-    ({"sends": "model"}, "algorithm.sends=model must be one of pool, delta"),
-    ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
-    ({"weights": "all"}, "algorithm.weights=all"),
-    ({"batch_size": 0}, "algorithm.batch_size=0"),
-]
-
-
-@looped("options, wanted", WRONG)
-def test_wrong_options(options, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        FedKSeed(**options)
-
-
-REFUSED = [
-    (("precision=bf16",), "algorithm=fedkseed takes differences of nearly equal losses"),
-    (("+algorithm.weight_decay=0.1",), "algorithm.weight_decay"),
-    (("+algorithm.schedule=cosine",), "algorithm.schedule"),
-    (("client.schedule=cosine",), "FedKSeed has no use for client.schedule=cosine"),
-]
-
-
-@looped("overrides, wanted", REFUSED)
-def test_combinations_without_sense(overrides, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        build_simulation(_compose("algorithm=fedkseed", *overrides), CPU)
+test_wrong_options = refused(
+    [
+        ({"pool": 1, "sampling": "amplitude"}, "algorithm.pool=1 leaves nothing to choose for"),
+    ],
+    FedKSeed,
+)
 
 
 def test_running_statistics_are_refused_unless_they_are_gathered() -> None:

@@ -14,6 +14,7 @@ from fedcomp.client import Batch
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS
 from tests.algorithm.zeroth_order.objectives import Chunk, Quadratics
 from tests.looped import looped
+from tests.refused import refused
 
 D, P, DRAWS = 20, 4, 20_000
 NOTHING = torch.zeros(1, 0)
@@ -127,16 +128,10 @@ def test_progress_depends_on_the_rank_of_the_hessian_and_not_on_the_dimension() 
     assert float(_after_steps(500, rank=500, draws=50, steps=10).mean()) > 100 * 250
 
 
-WRONG = [
-    ({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"),
-    ({"mu": float("nan")}, "algorithm.mu=nan"),
-    ({"mu": float("inf")}, "algorithm.mu=inf"),
-    ({"difference": "left"}, "algorithm.difference=left must be one of central, forward"),
-    ({"distribution": "cauchy"}, "algorithm.distribution=cauchy"),
-]
-
-
-@looped("options, wanted", WRONG)
-def test_wrong_options(options, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        TwoPoint(**{"mu": 1e-3, "difference": "central", "distribution": "gaussian"} | options)
+test_wrong_options = refused(
+    [
+        ({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"),
+        ({"mu": float("inf")}, "algorithm.mu=inf"),
+    ],
+    lambda mu: TwoPoint(mu, "central", "gaussian"),
+)

@@ -1,0 +1,151 @@
+"""Mem-SGD, DoubleSqueeze, NEOLITHIC, CSER and LIEC: nothing is lost at either end, lossless they are FedAvg; bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.bidirectional.memsgd import MemSGD
+from fedcomp.algorithm.bidirectional.neolithic import Neolithic
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
+from fedcomp.core.pytree import flatten
+from tests.algorithm import quadratic
+from tests.algorithm.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, RandK, ServerSgd, Sign, TopK
+from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.looped import looped
+from tests.refused import refused
+
+CLIENTS, ETA = Quadratics.of(), 0.3
+SERVER = ServerSgd(ETA)
+SIGN, TOPK = Compressor(Sign(granularity="model")), Compressor(TopK(0.1))
+RANDK, LEVELS = Compressor(RandK(0.1, scale="none")), Compressor(QSGD(1))
+ALL_SENT, REMEMBERED = Compressor(TopK(1.0)), replace(SIGN, feedback=ErrorFeedback())
+UNBIASED = Compressor(RandK(0.1))
+
+LOSSY: list[Algorithm] = [
+    *(MemSGD(STEP, SERVER, up, DENSE) for up in (SIGN, TOPK, RANDK)),
+    *(DoubleSqueeze(STEP, SERVER, up, SIGN) for up in (SIGN, TOPK)),
+    DoubleSqueeze(STEP, SERVER, SIGN, Compressor(Sign("fixed", 0.3))),
+    *(Neolithic(STEP, SERVER, *both) for both in ((SIGN, SIGN), (TOPK, RANDK))),
+    *(CSER(STEP, SERVER, up, DENSE, period) for up in (SIGN, TOPK, RANDK) for period in (1, 3, 100)),
+    CSER(STEP, SERVER, SIGN, REMEMBERED, 3),
+    *(LIEC(STEP, SERVER, up, SIGN, period) for up in (SIGN, TOPK, LEVELS) for period in (1, 3, 100)),
+    *(LIEC(STEP, SERVER, up, SIGN, period, True) for up in (SIGN, TOPK, LEVELS) for period in (1, 3, 100)),
+]
+LOSSLESS: list[Algorithm] = [
+    MemSGD(STEP, SERVER, DENSE, DENSE),
+    DoubleSqueeze(STEP, SERVER, DENSE, DENSE),
+    *(CSER(STEP, SERVER, up, DENSE, 2) for up in (DENSE, ALL_SENT)),
+    *(LIEC(STEP, SERVER, both, both, 4) for both in (DENSE, ALL_SENT)),
+]
+
+
+def _memories(state: Any) -> torch.Tensor:
+    """[D] mean e_i + E, of those that the method has."""
+    memories = [getattr(state, name).sender for name in ("uplink", "downlink") if hasattr(state, name)]
+    return sum((memory.mean(0) for memory in memories if memory.numel()), torch.zeros(D))
+
+
+def _model(state: Any) -> torch.Tensor:
+    """[D] x, or mean x_i."""
+    return state.theta.reshape(-1, D).mean(0)
+
+
+@looped("algorithm", LOSSY)
+def test_nothing_is_lost(algorithm: Algorithm) -> None:
+    """Model - eta memories (g = -u) moves by eta mean u_i in every round: memories are in the units of u."""
+    apart = 0.0
+    for before, after, _ in quadratic.rounds(algorithm, CLIENTS, 8):
+        change = ETA * CLIENTS.change(before.theta).mean(0)
+        meant = [_model(state) + ETA * _memories(state) for state in (before, after)]
+        assert torch.allclose(meant[1] - meant[0], change, atol=1e-5)
+        models = after.theta.reshape(-1, D)
+        apart = max(apart, float((_model(after) - _model(before) - change).norm() + (models - models[:1]).norm()))
+    assert apart > 0.1 or isinstance(algorithm, LIEC)  # something was left out; LIEC with period 1 sends all
+
+
+@looped("algorithm", LOSSLESS)
+def test_lossless_it_is_fedavg(algorithm: Algorithm) -> None:
+    plain = quadratic.last(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS, 6)
+    state = quadratic.last(algorithm, CLIENTS, 6)
+    assert torch.allclose(state.theta, plain.theta.expand(state.theta.shape), atol=1e-6)
+    assert not _memories(state).any()
+    assert not (isinstance(algorithm, CSER) and state.error.any())
+
+
+@looped("algorithm", [LOSSY[3], CSER(STEP, SERVER, SIGN, DENSE, 2), LIEC(STEP, SERVER, SIGN, SIGN, 3)])
+def test_without_gradients_nothing_moves(algorithm: Algorithm) -> None:
+    state = quadratic.last(algorithm, replace(CLIENTS, centres=torch.zeros(N, D)), 4)
+    assert not any(tensor.any() for tensor in flatten(state).values())
+
+
+@looped("algorithm", [CSER(STEP, SERVER, SIGN, DENSE), LIEC(STEP, SERVER, SIGN, SIGN)])
+def test_the_average_model_is_deployed(algorithm: Algorithm) -> None:
+    state = quadratic.last(algorithm, CLIENTS, 3)
+    assert torch.equal(algorithm.evaluation_models(state, None)["test"].theta[0], _model(state))  # type: ignore[arg-type]
+
+
+def test_doublesqueeze_is_fedavg_with_error_feedback_at_both_ends() -> None:
+    squeezed = quadratic.last(DoubleSqueeze(STEP, ServerSgd(0.25), SIGN, SIGN), CLIENTS, 6)
+    by_hand = quadratic.last(FedAvg(STEP, ServerSgd(0.25), REMEMBERED, REMEMBERED, "uniform"), CLIENTS, 6)
+    assert torch.equal(squeezed.theta, by_hand.theta)  # a power of two commutes with rounding
+    fading = DoubleSqueeze(STEP, SERVER, replace(SIGN, feedback=ErrorFeedback(0.5)), SIGN)
+    assert (fading.uplink.feedback, fading.downlink.feedback) == (ErrorFeedback(0.5), ErrorFeedback())
+
+
+@looped("up, down", [(SIGN, SIGN), (TOPK, SIGN), (RANDK, RANDK)])
+def test_one_message_of_neolithic_is_doublesqueeze(up: Compressor, down: Compressor) -> None:
+    once = quadratic.last(Neolithic(STEP, SERVER, up, down, passes=1), CLIENTS, 6)
+    squeezed = quadratic.last(DoubleSqueeze(STEP, SERVER, up, down), CLIENTS, 6)
+    assert torch.equal(once.theta, squeezed.theta)
+    assert torch.equal(once.uplink.sender, squeezed.uplink.sender)
+
+
+@pytest.mark.thorough
+def test_many_messages_of_neolithic_are_fedavg() -> None:
+    """Top 10 % ten times is everything; scaled signs shrink what is left by a constant factor each time."""
+    plain = quadratic.last(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS, 6)
+    for compressor, passes, bound in ((TOPK, 11, 1e-6), (SIGN, 300, 1e-3)):
+        many = quadratic.last(Neolithic(STEP, SERVER, compressor, compressor, passes=passes), CLIENTS, 6)
+        assert torch.allclose(many.theta, plain.theta, atol=bound)
+
+
+def test_a_copy_of_neolithic_with_another_option_repeats_its_messages_as_often() -> None:
+    copy = replace(Neolithic(STEP, SERVER, SIGN, SIGN, passes=3), weights="samples")
+    assert copy.uplink.codec == copy.downlink.codec == FastCompressedCommunication(SIGN.codec, 3)
+
+
+ONE = D + 32
+"""Bits of a scaled sign of the whole model."""
+BITS = [
+    *((MemSGD(STEP, SERVER, SIGN, DENSE, sends=sends), ONE, 32 * D) for sends in ("auto", "mean_update", "step")),
+    (DoubleSqueeze(STEP, SERVER, SIGN, SIGN), ONE, ONE),
+    *((Neolithic(STEP, SERVER, SIGN, SIGN, passes=passes), passes * ONE, passes * ONE) for passes in (1, 2, 5)),
+    (Neolithic(STEP, SERVER, DENSE, SIGN), 32 * D, 2 * ONE),  # a dense message is not sent again
+]
+
+
+@looped("algorithm, up, down", BITS)
+def test_bits_of_every_round(algorithm: Algorithm, up: int, down: int) -> None:
+    for _, _, bits in quadratic.rounds(algorithm, CLIENTS, 2):
+        assert bits == {"uplink": N * up, "downlink": N * down, "broadcast": down}
+
+
+test_wrong_input = refused(
+    [
+        (lambda: MemSGD(STEP, SERVER, UNBIASED, DENSE), "^compressor: the algorithm remembers what RandK leaves out"),
+        (lambda: DoubleSqueeze(STEP, SERVER, UNBIASED, SIGN), "^compressor: the algorithm remembers what RandK leaves"),
+        (lambda: Neolithic(STEP, SERVER, SIGN, UNBIASED), "^downlink: the algorithm remembers what RandK leaves out"),
+        (
+            lambda: DoubleSqueeze(STEP, SERVER, SIGN, SIGN, sends="all"),
+            "algorithm.sends=all must be one of auto, model",
+        ),
+    ]
+)
