@@ -26,6 +26,7 @@ from fedcomp.core.pytree import flatten
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched import functional
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
+from fedcomp.model.contract import Batch
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
@@ -102,7 +103,7 @@ class Fused:
                 real = torch.from_numpy(counts.of_steps[step])
                 weight = (torch.arange(chosen.shape[1]) < real[:, None]).float()
                 inputs = normalisation[0] + normalisation[1] * x[chosen].float()
-                found = self.model.gradient(after, theta[:, :0], inputs, y[chosen], weight)
+                found = self.model.gradient(after, Batch(inputs, y[chosen], weight, theta[:, :0]))
                 grad = found.grad.clone()
                 if self.wrong == "one client's weights":
                     grad[0, 3] = 0

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,6 @@ class Batching:
     epochs: int = 1
     steps: int | None = None
     replacement: bool = False
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One step's samples of the clients that still have a step to make.
-
-    Clients of a chunk are sorted by falling number of steps, so those at work are always its first rows: what a method
-    keeps for each client is cut to `[: batch.num_rows]`.
-
-    Attributes:
-        x: [A, B, ...] inputs; y: [A, B] classes or [A, B, O] targets.
-        weight: [A, B] of 0 and 1, where 0 marks a place without a sample; None: every place holds one.
-        stats: [A, C] running statistics that enter the step.
-    """
-
-    x: Tensor
-    y: Tensor
-    weight: Tensor | None
-    stats: Tensor
-
-    @property
-    def num_rows(self) -> int:
-        """A."""
-        return self.x.shape[0]
 
 
 GradFn = Callable[[Tensor, Batch, int], Gradient]

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, GradFn, LocalData
-from fedcomp.model.contract import Gradient
+from fedcomp.client.contract import GradFn, LocalData
+from fedcomp.model.contract import Batch, Gradient
 
 HELD_VALUES = 1 << 22
 """Input values of a chunk's clients up to which their data is gathered once, and not for each gradient again."""

@@ -11,8 +11,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fedcomp.client.contract import Batch
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 from fedcomp.random.keys import Key
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, GradFn, LocalData
+from fedcomp.client.contract import GradFn, LocalData
 from fedcomp.client.hook import Hook, Reads
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 from fedcomp.random.keys import Key
 
 

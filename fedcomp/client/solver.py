@@ -15,13 +15,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalLoop, LocalResult
+from fedcomp.client.contract import Batching, GradFn, LocalData, LocalLoop, LocalResult
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.core.folders import name_of
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 

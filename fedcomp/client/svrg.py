@@ -35,11 +35,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
+from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.full_gradient import full_gradient, gather_once
 from fedcomp.client.solver import LocalSolver, Position
 from fedcomp.core.validate import check_count
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 
 
 @dataclass(frozen=True, kw_only=True)

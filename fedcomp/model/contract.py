@@ -1,6 +1,7 @@
 """The contract of a model: flat rows of parameters in, losses and gradients out, for many clients at once.
 
-Shape legend: M clients (rows), D parameters, C running statistics (BatchNorm), B batch, O outputs.
+Shape legend: M clients (rows), A of them still at work, D parameters, C running statistics (BatchNorm), B batch, O
+outputs, T the shape of one sample's targets.
 """
 
 from __future__ import annotations
@@ -18,6 +19,36 @@ from fedcomp.random.keys import Key
 
 NETWORK = "network"
 """The kind of a `Model`; a `TaskModel` has another."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's samples of the clients that still have a step to make.
+
+    Clients of a chunk are sorted by falling number of steps, so those at work are always its first rows: what a method
+    keeps for each client is cut to `[: batch.num_rows]`.
+
+    Attributes:
+        x: [A, B, ...] inputs; y: [A, B, *T] classes or [A, B, O] targets.
+        weight: [A, B] of 0 and 1, where 0 marks a place without a sample: it changes neither loss, gradient nor
+            BatchNorm statistics; None: every place holds one.
+        stats: [A, C] running statistics that enter the step.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None
+    stats: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """A."""
+        return self.x.shape[0]
+
+    def __getitem__(self, clients: slice) -> Batch:
+        """That of these rows."""
+        weight = None if self.weight is None else self.weight[clients]
+        return Batch(self.x[clients], self.y[clients], weight, self.stats[clients])
 
 
 @dataclass(frozen=True)
@@ -85,35 +116,16 @@ class Model(Protocol):
         """First parameters [D] and statistics [C], drawn from `key`."""
         ...
 
-    def gradient(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> Gradient:
-        """Gradient of each client's mean loss over its own batch, in training mode.
+    def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
+        """Gradient of the mean loss of each client, theta [A, D], over its own batch, in training mode.
 
         Args:
-            theta: [M, D]; stats: [M, C]; x: [M, B, ...]; y: [M, B, *T] classes or [M, B, O] targets.
-            weight: [M, B] of 0 and 1, where 0 marks places of the batch that hold no sample (they change
-                neither loss, gradient nor BatchNorm statistics); None: every place holds one.
             draws: what dropout draws from, where the model `draws_in_training`.
         """
         ...
 
-    def batch_loss(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """([M] float64 loss, [M, C] statistics) of `gradient` with the same arguments, by the forward pass alone.
+    def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
+        """([A] float64 loss, [A, C] statistics) of `gradient` with the same arguments, by the forward pass alone.
 
         The network computes in the dtype of `theta`; the loss of its outputs is taken in float64.
         """

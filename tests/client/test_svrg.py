@@ -14,7 +14,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.client.linear_regression import SIZES, Chosen, agents, gradient, rows
@@ -71,7 +71,7 @@ def test_one_inner_step_is_gradient_descent_bit_for_bit() -> None:
     ((x, y, weight),) = data.samples(100)
     expected = START.expand(len(SIZES), -1)
     for _ in range(4):
-        full = data.model.gradient(expected, torch.zeros(len(SIZES), 0), x, y, weight)
+        full = data.model.gradient(expected, Batch(x, y, weight, torch.zeros(len(SIZES), 0)))
         expected = torch.sub(expected, full.grad, alpha=LR)
     assert torch.equal(_run(Svrg(lr=LR, snapshots=4, inner_steps=1), data), expected)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
-from fedcomp.model.contract import StepDraws
+from fedcomp.model.contract import Batch, StepDraws
 from fedcomp.model.flat import draw
 from fedcomp.model.networks.bisenetv2 import BiSeNetV2, Booster, Expand, bisenetv2
 from fedcomp.random.keys import Key
@@ -101,7 +101,7 @@ def test_gradient_is_that_of_the_module(boosters: bool) -> None:
     y = torch.randint(5, (2, 3, 32, 32), generator=generator).to(torch.uint8)
     y[y == 4] = 255
     weight = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
-    found = model.gradient(theta, stats, x, y, weight)
+    found = model.gradient(theta, Batch(x, y, weight, stats))
     assert bool(torch.isfinite(found.grad).all())
     assert float(found.grad[1].abs().max()) > 0
     twin = draw(lambda: bisenetv2((3, 32, 32), 4, "segmentation", boosters=boosters, **TINY), KEY).double()
@@ -129,9 +129,9 @@ def test_dropout_of_the_heads() -> None:
     generator = KEY.generator()
     x = torch.randn(1, 3, 3, 32, 32, generator=generator).expand(2, -1, -1, -1, -1)
     y = torch.randint(4, (1, 3, 32, 32), generator=generator).to(torch.uint8).expand(2, -1, -1, -1)
-    rows = (theta.expand(2, -1), stats.expand(2, -1), x, y)
-    both = model.gradient(*rows, draws=StepDraws(KEY, torch.tensor([3, 8])))
-    one = model.gradient(*(row[:1] for row in rows), draws=StepDraws(KEY, torch.tensor([8])))
+    rows, batch = theta.expand(2, -1), Batch(x, y, None, stats.expand(2, -1))
+    both = model.gradient(rows, batch, StepDraws(KEY, torch.tensor([3, 8])))
+    one = model.gradient(rows[:1], batch[:1], StepDraws(KEY, torch.tensor([8])))
     torch.testing.assert_close(both.grad[1], one.grad[0], atol=1e-6, rtol=1e-4)
     assert not torch.isclose(both.loss[0], both.loss[1])
     assert torch.equal(model.outputs(theta, stats, x[0]), plain.outputs(theta, stats, x[0]))

@@ -10,6 +10,7 @@ from torch.nn import functional
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, WEIGHT
 from fedcomp.model.build import build
 from fedcomp.model.chunking import chunk_size, num_activations
+from fedcomp.model.contract import Batch
 from fedcomp.model.loss import cross_entropy, evaluation_metrics, num_correct
 from fedcomp.model.networks.characters import char_gpt, char_lstm
 from fedcomp.random.keys import Key
@@ -68,7 +69,7 @@ def test_gradients_are_those_of_plain_modules(name, every):
     model = built(SMALL[name], every)
     theta, stats = rows(model)
     x, y = batch(every)
-    got = model.gradient(theta, stats, x, y)
+    got = model.gradient(theta, Batch(x, y, None, stats))
     for client in range(CLIENTS):
         module = model.make()
         nn.utils.vector_to_parameters(theta[client], module.parameters())
@@ -88,8 +89,8 @@ def test_empty_places_change_nothing(name):
     x, y = batch()
     weight = torch.ones(CLIENTS, BATCH)
     weight[1, 2:] = 0
-    padded = model.gradient(theta, stats, x, y, weight)
-    alone = model.gradient(theta[1:2], stats[1:2], x[1:2, :2], y[1:2, :2])
+    padded = model.gradient(theta, Batch(x, y, weight, stats))
+    alone = model.gradient(theta[1:2], Batch(x[1:2, :2], y[1:2, :2], None, stats[1:2]))
     torch.testing.assert_close(padded.grad[1], alone.grad[0], rtol=1e-5, atol=1e-7)
 
 
@@ -97,7 +98,8 @@ def test_empty_places_change_nothing(name):
 def test_clients_never_go_through_vmap_on_a_cpu(name, monkeypatch):
     monkeypatch.setattr("fedcomp.model.batched.functional.vmap", None)
     model = built(SMALL[name])
-    assert model.gradient(*rows(model), *batch()).grad.abs().sum() > 0
+    theta, stats = rows(model)
+    assert model.gradient(theta, Batch(*batch(), None, stats)).grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -10,6 +10,7 @@ import torch
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.chunking import CACHE_BYTES, chunk_size, client_bytes, num_activations
+from fedcomp.model.contract import Batch
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
@@ -46,7 +47,7 @@ def test_threads_over_chunks_give_the_same_gradients(kind):
 
     def one(client: int) -> torch.Tensor:
         at = slice(client, client + 1)
-        return model.gradient(theta[at], stats[at], x[at], y[at]).grad
+        return model.gradient(theta[at], Batch(x[at], y[at], None, stats[at])).grad
 
     with ThreadPoolExecutor(2, initializer=lambda: torch.set_num_threads(1)) as pool:
         threaded = torch.cat(list(pool.map(one, range(6))))

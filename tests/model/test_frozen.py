@@ -16,6 +16,7 @@ from fedcomp.memory.probe import LiveTensors
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import Flat, draw, reset, trained_parameters
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
@@ -101,7 +102,7 @@ def test_trains_as_a_plain_loop_of_torch(form: str, name: str) -> None:
     x, y = batch(3, 5, shape, 4, "classification", torch.Generator().manual_seed(3))
     theta, stats = start.repeat(3, 1), first_stats.repeat(3, 1)
     for _ in range(4):
-        found = model.gradient(theta, stats, x, y)
+        found = model.gradient(theta, Batch(x, y, None, stats))
         theta, stats = theta - 0.3 * found.grad, found.stats
     for client in range(3):
         twin = loaded(model.module, start.clone(), first_stats).train()  # which SGD changes in place
@@ -137,9 +138,9 @@ def test_many_clients_share_one_frozen_tensor(form: str, images: bool) -> None:
     theta, stats = (part.repeat(16, 1) for part in model.init(KEY))
     x, y = batch(16, 2, shape, 4, "classification", torch.Generator())
     x = x.float()
-    model.gradient(theta, stats, x, y)
+    model.gradient(theta, Batch(x, y, None, stats))
     with LiveTensors() as live:
-        model.gradient(theta, stats, x, y)
+        model.gradient(theta, Batch(x, y, None, stats))
     assert live.peak < 16 * 4 * wide.weight.numel()
 
 

@@ -10,6 +10,7 @@ from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
 from fedcomp.model.loss import loss_of
 from fedcomp.model.networks.cnn import cnn4, cnn6, lenet5
@@ -146,13 +147,13 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
     x, y = batch(num_clients, size, shape, num_outputs, task, generator)
     weight = mask(num_clients, size, real)
     before = [part.clone() for part in (theta, stats, x, y)]
-    got = model.gradient(theta, stats, x, y, weight)
+    got = model.gradient(theta, Batch(x, y, weight, stats))
     expected = plain_gradient(model.module, loss, theta, stats, x, y, weight)
     assert_close(got.grad, expected.grad)
     assert_close(got.loss, expected.loss)
     assert_close(got.stats, expected.stats)
     assert got.grad.dtype == got.loss.dtype == torch.float64
-    loss, after = model.batch_loss(theta, stats, x, y, weight)
+    loss, after = model.batch_loss(theta, Batch(x, y, weight, stats))
     assert_close(loss, expected.loss)
     assert_close(after, expected.stats)
     assert not loss.requires_grad
@@ -224,7 +225,7 @@ def test_one_real_sample_in_batch_norm_counts_as_variance_zero():
     generator = torch.Generator().manual_seed(0)
     theta, stats = rows(model, 2, generator)
     x, y = batch(2, 4, (3,), 2, "classification", generator)
-    got = model.gradient(theta, stats, x, y, mask(2, 4, (1, 4)))
+    got = model.gradient(theta, Batch(x, y, mask(2, 4, (1, 4)), stats))
     assert got.grad.isfinite().all()
     torch.testing.assert_close(got.stats[0, :3], 0.9 * stats[0, :3] + 0.1 * x[0, 3])
     torch.testing.assert_close(got.stats[0, 3:], 0.9 * stats[0, 3:])
@@ -245,8 +246,8 @@ def test_rows_that_are_views_of_a_wider_tensor():
     x, y = batch(3, 4, (6,), 4, "classification", generator)
     wide = torch.zeros(6, model.dim + 3, dtype=torch.float64)
     wide[::2, 2:-1] = theta
-    expected = model.gradient(theta, stats, x, y).grad
-    assert_close(model.gradient(wide[::2, 2:-1], stats, x, y).grad, expected)
-    assert_close(model.gradient(theta.t().contiguous().t(), stats, x, y).grad, expected)
-    same = theta[:1].expand(3, -1)
-    assert_close(model.gradient(same, stats, x, y).grad, model.gradient(same.contiguous(), stats, x, y).grad)
+    given, same = Batch(x, y, None, stats), theta[:1].expand(3, -1)
+    expected = model.gradient(theta, given).grad
+    assert_close(model.gradient(wide[::2, 2:-1], given).grad, expected)
+    assert_close(model.gradient(theta.t().contiguous().t(), given).grad, expected)
+    assert_close(model.gradient(same, given).grad, model.gradient(same.contiguous(), given).grad)

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedcomp.config.compose import compose
 from fedcomp.model.build import build
-from fedcomp.model.contract import StepDraws
+from fedcomp.model.contract import Batch, StepDraws
 from fedcomp.model.networks.module import own
 from fedcomp.model.networks.torchvision import classifier
 from fedcomp.provenance.code import code_files
@@ -122,7 +122,7 @@ def test_gradient_of_a_stock_network_is_its_own():
     nn.utils.vector_to_parameters(theta, module.parameters())
     loss = nn.functional.cross_entropy(module(x), y)
     grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
-    got = model.gradient(theta[None], stats[None], x[None], y[None])
+    got = model.gradient(theta[None], Batch(x[None], y[None], None, stats[None]))
     torch.testing.assert_close(got.grad[0], grad, rtol=1e-4, atol=1e-6)
 
 
@@ -137,8 +137,8 @@ def test_dropout_of_a_stock_network(name, draws):
     y, ids = torch.zeros(2, 8, dtype=torch.int64), torch.tensor([4, 9])
 
     def gradient(rows, key=KEY):
-        given = theta.expand(2, -1)[rows], stats.expand(2, -1)[rows], x[rows], y[rows], None
-        return model.gradient(*given, StepDraws(key, ids[rows]) if draws else None).grad
+        batch = Batch(x[rows], y[rows], None, stats.expand(2, -1)[rows])
+        return model.gradient(theta.expand(2, -1)[rows], batch, StepDraws(key, ids[rows]) if draws else None).grad
 
     both = gradient([0, 1])
     torch.testing.assert_close(torch.cat([gradient([0]), gradient([1])]), both, rtol=1e-3, atol=1e-4)

@@ -10,6 +10,7 @@ from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
 from fedcomp.model.loss import loss_of
 from fedcomp.model.networks.cnn import lenet5
@@ -44,8 +45,8 @@ def test_gradients_are_near_those_of_float32(name, weights) -> None:
     theta, stats = (part.float() for part in rows(exact, 2, generator))
     x, y = batch(2, 8, shape, 10, "classification", generator)
     weight = None if WEIGHTS[weights] is None else torch.tensor(WEIGHTS[weights], dtype=torch.float32)
-    expected = exact.gradient(theta, stats, x.float(), y, weight)
-    got = lower.gradient(theta, stats, x.float(), y, weight)
+    expected = exact.gradient(theta, Batch(x.float(), y, weight, stats))
+    got = lower.gradient(theta, Batch(x.float(), y, weight, stats))
     assert got.grad.dtype == got.loss.dtype == got.stats.dtype == torch.float32
     error = (got.grad - expected.grad).norm(dim=1) / expected.grad.norm(dim=1)
     assert (error < 0.25).all(), error
@@ -64,7 +65,7 @@ def test_stacked_layers_round_as_autocast_does(name) -> None:
     theta, stats = (part.float() for part in rows(ours, 1, generator))
     x, y = batch(1, 8, shape, 10, "classification", generator)
     exact, one, other = (
-        model.gradient(theta, stats, x.float(), y).grad for model in (Stacked(module, LOSS), ours, torchs)
+        model.gradient(theta, Batch(x.float(), y, None, stats)).grad for model in (Stacked(module, LOSS), ours, torchs)
     )
     assert (one - other).norm() < 0.5 * (other - exact).norm()
 
@@ -76,7 +77,7 @@ def test_statistics_are_sums_of_float32() -> None:
     theta, stats = torch.ones(1, model.dim), torch.ones(1, model.num_stats)
     x = 1 + 0.001 * torch.arange(16.0).view(1, 8, 2)
     for weight in (None, torch.ones(1, 8)):
-        after = model.gradient(theta, stats, x, torch.zeros(1, 8, dtype=torch.int64), weight).stats
+        after = model.gradient(theta, Batch(x, torch.zeros(1, 8, dtype=torch.int64), weight, stats)).stats
         expected = 0.9 + 0.1 * x[0].mean(0)
         assert torch.allclose(after[0, :2], expected, atol=1e-6)
         assert (after[0, :2] != 1).all()

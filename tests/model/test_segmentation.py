@@ -10,6 +10,7 @@ from torch.nn import functional
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.loss import (
     absent_cross_entropy,
     evaluation_sums,
@@ -120,13 +121,13 @@ def test_absent_classes_all_at_once_as_one_by_one() -> None:
     x = torch.randn(2, 4, 3, 4, 6, generator=torch.Generator().manual_seed(1)).double()
     y = drawn(2, 4, NUM_CLASSES, 4, 6)[1] // 2  # classes 0 and 1, and 127 for none
     weight = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
-    one_by_one = model.gradient(theta, stats, x, y, weight)
+    one_by_one = model.gradient(theta, Batch(x, y, weight, stats))
     model.slow_by_vmap = False
-    at_once = model.gradient(theta, stats, x, y, weight)
+    at_once = model.gradient(theta, Batch(x, y, weight, stats))
     assert not model.vmap_refused
     torch.testing.assert_close(at_once.loss, one_by_one.loss)
     torch.testing.assert_close(at_once.grad, one_by_one.grad, atol=1e-9, rtol=1e-6)
-    ignored = built().gradient(theta, stats, x, y, weight)
+    ignored = built().gradient(theta, Batch(x, y, weight, stats))
     assert (one_by_one.loss > ignored.loss).all()
 
 
@@ -171,9 +172,9 @@ def test_the_loop_over_clients_and_vmap_agree_with_autograd() -> None:
     weight = torch.ones(3, 4)
     weight[1, 2:] = 0
     assert model.takes_padding
-    one_by_one = model.gradient(theta, stats, x, y, weight)
+    one_by_one = model.gradient(theta, Batch(x, y, weight, stats))
     model.slow_by_vmap = False
-    at_once = model.gradient(theta, stats, x, y, weight)
+    at_once = model.gradient(theta, Batch(x, y, weight, stats))
     assert not model.vmap_refused
     for client, real in ((0, 4), (1, 2), (2, 4)):
         twin = network().double()

@@ -17,6 +17,7 @@ from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import NO_TARGET, Dataset, Samples
 from fedcomp.evaluation.per_client import scores
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.loss import SOME_TOKENS, cross_entropy, evaluation_sums, mean_loss, metrics_of_sums, training_loss
 from fedcomp.model.networks.characters import char_gpt
 from fedcomp.participation.full import Full
@@ -56,10 +57,10 @@ def test_a_batch_is_the_mean_of_its_targets_and_its_gradient_has_no_nan() -> Non
         grads.append(parameters_to_vector(torch.autograd.grad(loss, list(network.parameters()))))
     for at_once in (False, True):
         model.slow_by_vmap = not at_once
-        found = model.gradient(theta, theta[:, :0], x, y, real)
+        found = model.gradient(theta, Batch(x, y, real, theta[:, :0]))
         torch.testing.assert_close(found.loss, torch.stack([*losses, torch.zeros(())]))
         torch.testing.assert_close(found.grad, torch.stack([*grads, torch.zeros(model.dim)]))
-        exact, _ = model.batch_loss(theta, theta[:, :0], x, y, real)
+        exact, _ = model.batch_loss(theta, Batch(x, y, real, theta[:, :0]))
         torch.testing.assert_close(exact.float(), found.loss)
     assert not model.vmap_refused
 

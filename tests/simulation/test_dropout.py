@@ -16,12 +16,12 @@ from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.check.algorithm import check_chunks
 from fedcomp.check.failed import same
 from fedcomp.check.trajectory import check_repeat, check_resume
-from fedcomp.client.contract import Batch
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.pytree import flatten
+from fedcomp.model.contract import Batch
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.server.sgd import Sgd as ServerSgd

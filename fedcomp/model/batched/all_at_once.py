@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-
-from fedcomp.core.accelerated import Form, tolerance_of
-from fedcomp.model.contract import Gradient
+from fedcomp.core.accelerated import Form
 
 ALL_AT_ONCE = Form("clients of a network all at once", "one after another")
 NETWORK, MOST = 30.0, 0.3
@@ -19,17 +15,3 @@ and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, b
 NO_VMAP = (nn.RNNBase,)
 """Modules for which vmap has no rule but takes a slow loop of its own, without an error. The same step of LEAF's LSTM
 (`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread of a busy machine."""
-
-
-def agrees(what: str, found: Gradient, products: torch.dtype | None, two: Callable[[], Gradient]) -> bool:
-    """Whether the first `two` clients, computed one after another, get what they got among all.
-
-    Args:
-        found: of all clients. products: the type of their factors, None: that of the parameters.
-    """
-
-    def first(one: Gradient) -> tuple[Tensor, ...]:
-        return one.grad[:2], one.loss[:2], one.stats[:2]
-
-    tolerance = min(MOST, NETWORK * tolerance_of(products, found.grad.device))
-    return ALL_AT_ONCE.agrees(what, lambda: first(found), lambda: first(two()), tolerance)

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,19 +18,18 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedcomp.core.accelerated import Form, tolerance_of
 from fedcomp.core.first_line import first_line
-from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, NO_VMAP, SLOW_BY_VMAP, agrees
+from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, MOST, NETWORK, NO_VMAP, SLOW_BY_VMAP
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
-from fedcomp.model.contract import Gradient, StepDraws
+from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make, copy_sharing_frozen, flatten, statistics_of
 from fedcomp.model.loss import BatchLoss, Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
 
-Rows = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Clients' parameters, statistics, inputs and targets."""
 Outputs = tuple[Tensor, Tensor]
 """Of a module, and its new statistics [C]."""
 
@@ -71,64 +71,65 @@ class Functional(Flat):
         if input_shape is not None:
             self._find_draws(input_shape, vocab_size)
 
-    def gradient(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> Gradient:
-        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
+    def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
+        """As `contract.Model`.
 
         Clients draw the same numbers one after another as all at once. With a `weight`, clients of a module that
         `takes_padding` run on all places, and those of others one after another on their real samples only, so that
         whatever a module computes over its batch stays exact.
         """
-        return self._trained(True, (theta, stats, x, y), weight, draws)
+        return self._trained(True, theta, batch, draws)
 
     @torch.no_grad()
-    def batch_loss(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Each client's loss and statistics without a gradient; as in `contract.Model`."""
-        found = self._trained(False, (theta, stats, x, y), weight, draws)
+    def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
+        """As `contract.Model`."""
+        found = self._trained(False, theta, batch, draws)
         return found.loss, found.stats
 
-    def _trained(self, with_grad: bool, batch: Rows, weight: Tensor | None, draws: StepDraws | None) -> Gradient:
+    def _trained(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient:
         """Gradients [M, D], or [M, 0] without them, losses and statistics in training mode."""
-        theta, stats, x, y = batch
         theta = theta.detach()
-        stats, x = stats.to(theta.dtype), as_inputs(x, theta.dtype)
+        batch = replace(batch, x=as_inputs(batch.x, theta.dtype), stats=batch.stats.to(theta.dtype))
         self._worker().train()
         assert draws is not None or not self.draws_in_training, "a model that draws in training needs `draws`"
-        of_client = grad_and_value(self._loss, has_aux=True) if with_grad else self._loss_alone
         try:
-            if self._at_once(theta, weight):
-                rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
-                try:
-                    with self._drawing(draws, True, theta.device):
-                        grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
-                    found = Gradient(grad, loss, new)
-                    first, own = (theta[:2], stats[:2], x[:2], y[:2]), None if weight is None else weight[:2]
-                    what = f"{'gradients' if with_grad else 'losses'}{' of padded batches' if len(rows) > 4 else ''}"
-                    if agrees(what, found, self.products, lambda: self._looped(with_grad, first, own, draws)):
-                        return found
-                except (torch.OutOfMemoryError, torch.AcceleratorError):
-                    raise
-                except RuntimeError as error:  # data-dependent control flow, an unsupported operation
-                    self.vmap_refused = True
-                    log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
-            return self._looped(with_grad, (theta, stats, x, y), weight, draws)
+            found = self._together(with_grad, theta, batch, draws)
+            return self._looped(with_grad, theta, batch, draws) if found is None else found
         finally:
             self._own.drawing.mode = None
+
+    def _together(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient | None:
+        """As `_trained`, all clients at once by `vmap`; None where they go one after another."""
+        if not self._at_once(theta, batch.weight):
+            return None
+        of_client = grad_and_value(self._loss, has_aux=True) if with_grad else self._loss_alone
+        rows = [theta, batch.stats, batch.x, batch.y]
+        if batch.weight is not None:
+            rows.append(batch.weight.to(theta.dtype))
+        try:
+            with self._drawing(draws, True, theta.device):
+                grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
+            found = Gradient(grad, loss, new)
+            return found if self._agrees(ALL_AT_ONCE, with_grad, found, theta, batch, draws) else None
+        except (torch.OutOfMemoryError, torch.AcceleratorError):
+            raise
+        except RuntimeError as error:  # data-dependent control flow, an unsupported operation
+            self.vmap_refused = True
+            log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
+            return None
+
+    def _agrees(
+        self, form: Form, with_grad: bool, found: Gradient, theta: Tensor, batch: Batch, draws: StepDraws | None
+    ) -> bool:
+        """Whether the first two clients, computed one after another, get what they got among all."""
+        what = f"{'gradients' if with_grad else 'losses'}{' of padded batches' if batch.weight is not None else ''}"
+        tolerance = min(MOST, NETWORK * tolerance_of(self.products, theta.device))
+
+        def alone() -> tuple[Tensor, ...]:
+            two = self._looped(with_grad, theta[:2], batch[:2], draws)
+            return two.grad, two.loss, two.stats
+
+        return form.agrees(what, lambda: (found.grad[:2], found.loss[:2], found.stats[:2]), alone, tolerance)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -225,21 +226,22 @@ class Functional(Flat):
         with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():
             yield
 
-    def _looped(self, with_grad: bool, batch: Rows, weight: Tensor | None, draws: StepDraws | None) -> Gradient:
-        (theta, stats, x, y), grads, losses, news = batch, [], [], []
-        for client in range(theta.shape[0]):
-            real = slice(None) if weight is None else weight[client] > 0
-            x_B, y_B = x[client][real], y[client][real]
+    def _looped(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient:
+        """As `_trained`, one client after another."""
+        grads, losses, news = [], [], []
+        for client, stats in enumerate(batch.stats):
+            real = slice(None) if batch.weight is None else batch.weight[client] > 0
+            x_B, y_B = batch.x[client][real], batch.y[client][real]
             if len(y_B) == 0:
                 grads.append(torch.zeros_like(theta[client] if with_grad else theta[client, :0]))
                 losses.append(theta.new_zeros((), dtype=theta.dtype if with_grad else torch.float64))
-                news.append(stats[client])
+                news.append(stats)
                 continue
             leaf = theta[client].detach().requires_grad_(with_grad)
             own = None if draws is None else draws.of_client(client)
             with torch.set_grad_enabled(with_grad), self._drawing(own, False, theta.device):
                 mean = mean_loss if with_grad else exact_mean_loss
-                loss, new = self._loss(leaf, stats[client], x_B, y_B, mean=mean)
+                loss, new = self._loss(leaf, stats, x_B, y_B, mean=mean)
                 grads.append(torch.autograd.grad(loss, leaf)[0] if with_grad else leaf[:0])
             losses.append(loss.detach())
             news.append(new.detach())

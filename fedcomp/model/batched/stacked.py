@@ -18,7 +18,7 @@ from fedcomp.model.batched.convolution import TRIAL, Convolution, like_samples
 from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient, StepDraws, TrainFused
+from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
@@ -80,44 +80,28 @@ class Stacked(Flat):
         y = torch.zeros(size.clients, size.batch, dtype=torch.int64, device=size.device)
         if self.loss is squared_error:
             y = self.outputs(theta[0], stats[0], x[0]).expand(size.clients, -1, -1)
-        return partial(self.gradient, theta, stats, x, y, draws=_tuning_draws(size))
+        return partial(self.gradient, theta, Batch(x, y, None, stats), _tuning_draws(size))
 
     def tuning_key(self, size: Workload) -> dict[str, Any]:
         """What the time of `step` depends on besides forms and device."""
         return {"model": self.layers, "input": size.shape, "batch": size.batch, "products": str(self.products)}
 
-    def gradient(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> Gradient:
-        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
-        x, y, weight = _real_places(theta, x, y, weight)
+    def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
+        """As `contract.Model`."""
+        batch = _real_places(theta, batch)
         leaf = theta.detach().requires_grad_()
         with torch.enable_grad():
-            outputs, stats = self._forward(leaf, stats, x, weight, training=True, draws=draws)
-            loss_M = mean_loss(self.loss, outputs, y, weight)
+            outputs, stats = self._forward(leaf, batch.stats, batch.x, batch.weight, training=True, draws=draws)
+            loss_M = mean_loss(self.loss, outputs, batch.y, batch.weight)
             (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
         return Gradient(grad, loss_M.detach(), stats)
 
     @torch.no_grad()
-    def batch_loss(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Each client's loss and statistics without a gradient; as in `contract.Model`."""
-        x, y, weight = _real_places(theta, x, y, weight)
-        outputs, stats = self._forward(theta, stats, x, weight, training=True, draws=draws)
-        return exact_mean_loss(self.loss, outputs, y, weight), stats
+    def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
+        """As `contract.Model`."""
+        batch = _real_places(theta, batch)
+        outputs, stats = self._forward(theta, batch.stats, batch.x, batch.weight, training=True, draws=draws)
+        return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
         """As `contract.FusesSgd`: stacked layers are trained step by step."""
@@ -164,15 +148,16 @@ class Stacked(Flat):
         return x.to(theta.dtype), stats
 
 
-def _real_places(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """x, y and the weight; of one client on a CPU without its empty places, which is exact and cheaper than a mask."""
-    if weight is not None:
-        weight = weight.to(theta.dtype)
-        if theta.shape[0] == 1 and theta.device.type == "cpu":
-            real = weight[0].nonzero()[:, 0]
-            if len(real):
-                return x[:, real], y[:, real], None
-    return x, y, weight
+def _real_places(theta: Tensor, batch: Batch) -> Batch:
+    """The batch; of one client on a CPU without its empty places, which is exact and cheaper than a mask."""
+    if batch.weight is None:
+        return batch
+    weight = batch.weight.to(theta.dtype)
+    if theta.shape[0] == 1 and theta.device.type == "cpu":
+        real = weight[0].nonzero()[:, 0]
+        if len(real):
+            return Batch(batch.x[:, real], batch.y[:, real], None, batch.stats)
+    return replace(batch, weight=weight)
 
 
 def _tuning_draws(size: Workload) -> StepDraws:

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, LoopRunner
+from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.client.hook import Draws
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.images.augment import augment, num_draws
-from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws, tensors_of
+from fedcomp.model.contract import AnyModel, Batch, Gradient, Model, StepDraws, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 
@@ -97,10 +97,10 @@ class ClientChunk:
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
         self._count(batch)
         if not network.draws_in_training:
-            return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+            return network.gradient(theta, batch)
         assert isinstance(step, int), "a captured loop would repeat one mask"
         draws = StepDraws(self.key.fold_in("dropout", step), self.ids[: batch.num_rows])
-        return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight, draws)
+        return network.gradient(theta, batch, draws)
 
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """As `LocalData.losses`: models of one client side by side in as many calls as `rows_at_once` asks for."""
@@ -110,7 +110,7 @@ class ClientChunk:
             stats, x, y, ids = (_repeated(part, num) for part in (batch.stats, batch.x, batch.y, self.ids[:rows]))
             weight = None if batch.weight is None else _repeated(batch.weight, num)
             draws = StepDraws(self.key.fold_in("dropout", step), ids) if network.draws_in_training else None
-            loss, after = network.batch_loss(models.flatten(0, 1), stats, x, y, weight, draws)
+            loss, after = network.batch_loss(models.flatten(0, 1), Batch(x, y, weight, stats), draws)
             found.append((loss.unflatten(0, (rows, num)), after.unflatten(0, (rows, num))))
         return torch.cat([loss for loss, _ in found], 1), torch.cat([stats for _, stats in found], 1)
 

@@ -15,12 +15,12 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, LocalLoop, LocalResult, LoopRunner
+from fedcomp.client.contract import LocalLoop, LocalResult, LoopRunner
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import step_by_step
 from fedcomp.core.accelerated import Form, code_of, is_safe, plainly
 from fedcomp.core.to_device import to_device
-from fedcomp.model.contract import FusesSgd, TrainFused
+from fedcomp.model.contract import Batch, FusesSgd, TrainFused
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 
 STEPS = Form("local steps in one call", "steps one by one")

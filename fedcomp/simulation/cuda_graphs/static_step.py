@@ -12,11 +12,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, LocalLoop
+from fedcomp.client.contract import LocalLoop
 from fedcomp.client.hook import Hook, Reads
 from fedcomp.client.solver import LocalSolver, clip
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Gradient, Model
+from fedcomp.model.contract import Batch, Gradient, Model
 from fedcomp.random.keys import DeviceKey
 from fedcomp.simulation.chunks.client_data import gather
 from fedcomp.simulation.cuda_graphs.segments import Shape
@@ -120,6 +120,6 @@ def static_step(buffers: StaticBuffers, inputs: StaticInputs, number: int) -> No
 
 def _gradient(buffers: StaticBuffers, inputs: StaticInputs, number: int, theta: Tensor, batch: Batch) -> Gradient:
     if buffers.hook is None:
-        return buffers.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+        return buffers.model.gradient(theta, batch)
     reads = Reads(inputs.step[number], buffers.rows, buffers.shared, DeviceKey(inputs.draws[number]))
     return buffers.hook.function(theta, batch, reads)

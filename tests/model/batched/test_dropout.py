@@ -14,7 +14,7 @@ from fedcomp.model.batched.dropout import KeyedDraws
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
-from fedcomp.model.contract import Gradient, StepDraws
+from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 from tests.looped import looped
@@ -104,8 +104,8 @@ def _made(name: str) -> tuple[Functional | Stacked, Callable[..., Gradient]]:
     ) -> Gradient | Tensor:
         draws = StepDraws(key, IDS[rows])
         if loss_only:
-            return model.batch_loss(theta[rows], stats[rows], x[rows, :num], y[rows, :num], weight, draws)[0]
-        return model.gradient(theta[rows], stats[rows], x[rows, :num], y[rows, :num], weight, draws)
+            return model.batch_loss(theta[rows], Batch(x[rows, :num], y[rows, :num], weight, stats[rows]), draws)[0]
+        return model.gradient(theta[rows], Batch(x[rows, :num], y[rows, :num], weight, stats[rows]), draws)
 
     return model, gradient
 
@@ -172,9 +172,7 @@ def test_stacked_layers_draw_as_the_module_does(shape: tuple[int, ...], of_chann
     x, y = torch.randn(5, 7, *shape, generator=generator).double(), torch.randint(4, (5, 7), generator=generator)
     for weight in (None, (torch.arange(7) < torch.tensor([7, 3, 0, 1, 6])[:, None]).double()):
         for rows in (slice(0, 5), slice(1, 2)):
-            part = None if weight is None else weight[rows]
-            draws = StepDraws(KEY, IDS[rows])
-            given = theta[rows], theta.new_zeros(len(IDS[rows]), 0), x[rows], y[rows], part, draws
+            given = theta[rows], Batch(x, y, weight, theta.new_zeros(5, 0))[rows], StepDraws(KEY, IDS[rows])
             torch.testing.assert_close(stacked.gradient(*given).grad, plain.gradient(*given).grad)
 
 
@@ -207,7 +205,7 @@ def test_clients_and_steps_draw_differently(other: tuple[Key, int]) -> None:
 def test_dropout_of_everything_and_of_nothing() -> None:
     chain = nn.Sequential(nn.Linear(6, 8), nn.Dropout(1.0), nn.Linear(8, 4))
     model, theta = Stacked(chain, loss_of("classification")), torch.ones(2, 92)
-    got = model.gradient(theta, theta[:, :0], torch.ones(2, 3, 6), torch.zeros(2, 3, dtype=torch.int64), None, None)
+    got = model.gradient(theta, Batch(torch.ones(2, 3, 6), torch.zeros(2, 3, dtype=torch.int64), None, theta[:, :0]))
     assert (got.grad[:, :88] == 0).all()
     assert not build(nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.0)), KEY, (6,), 4, "classification").draws_in_training
 
@@ -229,4 +227,6 @@ def test_a_gradient_without_draws_fails() -> None:
         model, _ = _made(name)
         theta, stats = model.init(KEY)
         with pytest.raises(AssertionError, match="needs `draws`"):
-            model.gradient(theta[None], stats[None], torch.ones(1, 2, 6), torch.zeros(1, 2, dtype=torch.int64))
+            model.gradient(
+                theta[None], Batch(torch.ones(1, 2, 6), torch.zeros(1, 2, dtype=torch.int64), None, stats[None])
+            )

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
 from fedcomp.model.loss import loss_of
 from tests.looped import looped
@@ -131,7 +132,8 @@ def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size
     generator = torch.Generator().manual_seed(0)
     theta, stats = rows(model, num_clients, generator)
     x, y = batch(num_clients, size, (6,), 4, "classification", generator)
-    got = model.gradient(theta, stats, x, y, mask(num_clients, size, (1, size)[:num_clients]) if size > 1 else None)
+    weight = mask(num_clients, size, (1, size)[:num_clients]) if size > 1 else None
+    got = model.gradient(theta, Batch(x, y, weight, stats))
     assert got.grad.isfinite().all()
     weight, bias = (part[0] for part in model.parameters(theta)[:2])
     torch.testing.assert_close(got.stats[0, :6], 0.9 * stats[0, :6] + 0.1 * (x[0, -1] @ weight.t() + bias))
@@ -141,7 +143,8 @@ def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size
 def test_memory_that_ran_out_is_no_reason_to_go_one_by_one(monkeypatch) -> None:
     model = Functional(Residual(), LOSS, input_shape=(6,))
     generator = torch.Generator().manual_seed(0)
-    given = *rows(model, 3, generator), *batch(3, 4, (6,), 4, "classification", generator)
+    theta, stats = rows(model, 3, generator)
+    given = theta, Batch(*batch(3, 4, (6,), 4, "classification", generator), None, stats)
 
     def run_out(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -9,6 +9,7 @@ from torch import nn
 from fedcomp.model.batched import convolution
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.streamed import MAX_STREAMS, can_fork, map_on_streams, side_streams
+from fedcomp.model.contract import Batch
 from fedcomp.model.loss import cross_entropy
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
@@ -49,7 +50,7 @@ def _gradient(model: Stacked, form: str, num_clients: int, dtype: torch.dtype = 
     theta = torch.randn(num_clients, model.dim, generator=generator, dtype=dtype) / 4
     x = torch.randn(num_clients, 5, 2, 8, 7, generator=generator, dtype=dtype)
     y = torch.arange(5).expand(num_clients, 5) % 3
-    return model.gradient(theta, torch.zeros(num_clients, 0, dtype=dtype), x, y)
+    return model.gradient(theta, Batch(x, y, None, torch.zeros(num_clients, 0, dtype=dtype)))
 
 
 @pytest.mark.parametrize("num_clients", [2, 3, 10])
@@ -143,13 +144,13 @@ def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
     found = {}
     for form in ("looped", "streamed"):
         model.set_conv_algorithms([form] * 2)
-        found[form] = model.gradient(theta, stats, x, y).grad
+        found[form] = model.gradient(theta, Batch(x, y, None, stats)).grad
     assert torch.allclose(found["looped"], found["streamed"], rtol=1e-10, atol=1e-12)
     moving = theta.clone()
 
     def work() -> None:
         for _ in range(5):
-            moving.sub_(0.1 * model.gradient(moving, stats, x, y).grad)
+            moving.sub_(0.1 * model.gradient(moving, Batch(x, y, None, stats)).grad)
 
     capture = CudaGraphs(device)
     repeat = capture.capture(work, [moving])

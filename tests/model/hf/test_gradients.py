@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.folded import Folded
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.contract import StepDraws
+from fedcomp.model.contract import Batch, StepDraws
 from tests.model.hf.networks import CLASSES, CONFIGS, KEY, PAD, built, tokens
 
 pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
@@ -93,12 +93,12 @@ def test_all_forms_agree_with_peft(name, classifies, attention, padded) -> None:
     real = torch.tensor([[1.0] * BATCH, [1.0, 1.0, 0.0, 0.0], [0.0] * BATCH])
     for weight in (None, real):
         wanted = of_peft(model, name, classifies, theta, x, y, weight)
-        batch = theta, stats, x, y
-        looped = model._looped(True, batch, weight, None)
-        found = {"folded": model.gradient(*batch, weight), "looped": looped}
+        batch = Batch(x, y, weight, stats)
+        looped = model._looped(True, theta, batch, None)
+        found = {"folded": model.gradient(theta, batch), "looped": looped}
         if attention == "eager":
             model.vmap_refused = False
-            found["vmap"] = Functional._trained(model, True, batch, weight, None)
+            found["vmap"] = Functional._together(model, True, theta, batch, None)
             assert not model.vmap_refused
         for form, one in found.items():
             error = float((one.grad - wanted).norm() / wanted.norm())
@@ -111,19 +111,18 @@ def test_dropout_draws_alike_in_all_forms() -> None:
     theta, stats = start(model)
     x, y = data(False, False)
     draws = StepDraws(KEY.fold_in("step"), torch.tensor([5, 2, 9]))
-    batch = theta, stats, x, y
-    looped = model._looped(True, batch, None, draws)
-    torch.testing.assert_close(model.gradient(*batch, None, draws).grad, looped.grad, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(
-        Functional._trained(model, True, batch, None, draws).grad, looped.grad, rtol=1e-4, atol=1e-6
-    )
-    assert not torch.allclose(looped.grad, model._looped(True, batch, None, StepDraws(KEY, draws.ids)).grad, rtol=1e-2)
+    batch = Batch(x, y, None, stats)
+    looped = model._looped(True, theta, batch, draws)
+    for found in (model.gradient(theta, batch, draws), Functional._together(model, True, theta, batch, draws)):
+        torch.testing.assert_close(found.grad, looped.grad, rtol=1e-4, atol=1e-6)
+    other = model._looped(True, theta, batch, StepDraws(KEY, draws.ids))
+    assert not torch.allclose(looped.grad, other.grad, rtol=1e-2)
 
 
 def test_losses_without_a_gradient() -> None:
     model = built("bert", True, targets=["query"])
     theta, stats = start(model)
     x, y = data(True, True)
-    loss, _ = model.batch_loss(theta, stats, x, y)
+    loss, _ = model.batch_loss(theta, Batch(x, y, None, stats))
     assert not loss.requires_grad
-    torch.testing.assert_close(loss.float(), model.gradient(theta, stats, x, y).loss)
+    torch.testing.assert_close(loss.float(), model.gradient(theta, Batch(x, y, None, stats)).loss)

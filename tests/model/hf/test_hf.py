@@ -10,6 +10,7 @@ import torch
 
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.batched.functional import Functional
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import Flat, copy_sharing_frozen
 from fedcomp.model.hf.folder import files_read
 from fedcomp.model.hf.hf import network
@@ -219,7 +220,7 @@ def test_copies_of_a_whole_network_keep_shared_weights() -> None:
     assert twin.lm_head.weight is twin.model.embed_tokens.weight
     x, y = tokens(1, 2), tokens(1, 2, seed=1)
     theta, stats = model.init(KEY)
-    found = model.gradient(theta[None], stats[None], x, y).grad[0]
+    found = model.gradient(theta[None], Batch(x, y, None, stats[None])).grad[0]
     torch.nn.functional.cross_entropy(model.module(x[0]), y[0]).backward()
     wanted = torch.cat([one.grad.flatten() for one in model.module.parameters()])
     assert float((found - wanted).norm()) <= 1e-6 * float(wanted.norm())

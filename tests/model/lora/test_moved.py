@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
 from fedcomp.model.lora.add import add_lora
 from fedcomp.model.lora.moved import moved, moved_module
@@ -59,7 +60,7 @@ def test_outputs_and_gradients_are_those_of_weights_with_the_change_added(dtype:
     outputs = other.outputs(theta, stats, x)
     assert torch.allclose(outputs, plain.outputs(theta, stats, x), atol=1e-6)
     assert not torch.allclose(outputs, model.outputs(theta, stats, x), atol=1e-2)
-    rows = theta.expand(2, -1), stats.expand(2, -1), x.view(2, 4, -1), y.view(2, 4)
+    rows = theta.expand(2, -1), Batch(x.view(2, 4, -1), y.view(2, 4), None, stats.expand(2, -1))
     assert torch.allclose(other.gradient(*rows).grad, plain.gradient(*rows).grad, atol=1e-6)
     module = moved_module(model.module, change)
     assert torch.allclose(module(x.float()), by_hand(x.float()), atol=1e-5)

@@ -20,7 +20,7 @@ from fedcomp.model.batched.backward.dense import dense_rows
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.backward.small_network import SmallNetwork
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.contract import Gradient, StepDraws, TrainFused
+from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss
 from fedcomp.model.tunable import FORMS
@@ -54,62 +54,46 @@ class CompiledNetwork(Stacked):
         return self._blocks, addresses, self._layers, self.small.smallest_batch
 
     @torch.no_grad()
-    def gradient(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> Gradient:
-        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
-
-        Raises ValueError: a class that is none of the outputs.
-        """
+    def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
+        """As `contract.Model`. Raises ValueError: a class that is none of the outputs."""
         if not self._compiled(theta):
             try:
-                return super().gradient(theta, stats, x, y, weight, draws)
+                return super().gradient(theta, batch, draws)
             except (IndexError, RuntimeError):  # of a class that is none of the outputs, in torch's words
+                y = batch.y
                 on_cpu = y.device.type == "cpu" and self.loss is cross_entropy
                 self._check(not on_cpu or bool(((y >= 0) & (y < self.small.denses[-1].num_out)).all()))
                 raise
-        found = self._compiled_gradient(theta, stats, x, y, weight)
+        found = self._compiled_gradient(theta, batch)
 
         def plain() -> tuple[Tensor, ...]:
             with plainly():
-                expected = self.gradient(theta, stats, x, y, weight, draws)
+                expected = self.gradient(theta, batch, draws)
             return expected.grad, expected.loss
 
         agrees = COMPILED.agrees("gradients", lambda: (found.grad, found.loss), plain, TOLERANCE)
-        return found if agrees else self.gradient(theta, stats, x, y, weight, draws)
+        return found if agrees else self.gradient(theta, batch, draws)
 
-    def _compiled_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+    def _compiled_gradient(self, theta: Tensor, batch: Batch) -> Gradient:
         from fedcomp.model.batched.compiled import network_numba
 
-        grad, loss = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0])
+        grad, loss, weight = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0]), batch.weight
         real = np.empty((0, 0), np.float32) if weight is None else weight.to(theta.dtype).contiguous().numpy()
-        given = theta.contiguous().numpy(), self._samples(x, theta.dtype), real, *self._targets(y, theta.dtype)
+        samples, targets = self._samples(batch.x, theta.dtype), self._targets(batch.y, theta.dtype)
+        given = theta.contiguous().numpy(), samples, real, *targets
         self._check(network_numba.gradient(*given, *self._network, grad.numpy(), loss.numpy()))
-        return Gradient(grad, loss, stats)
+        return Gradient(grad, loss, batch.stats)
 
     @torch.no_grad()
-    def batch_loss(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Each client's loss without its gradient; as in `contract.Model`."""
+    def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
+        """As `contract.Model`."""
         if not self._compiled(theta):
-            return super().batch_loss(theta, stats, x, y, weight, draws)
+            return super().batch_loss(theta, batch, draws)
+        x = batch.x
         outputs = theta.new_empty(*x.shape[:2], self.small.denses[-1].num_out)
         for row, samples, out in zip(theta.contiguous().numpy(), self._samples(x, theta.dtype), outputs.numpy()):
             self._write_outputs(row, samples, out)
-        return exact_mean_loss(self.loss, outputs, y, weight), stats
+        return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
         """As `contract.FusesSgd`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""

@@ -21,7 +21,7 @@ from fedcomp.model.batched.backward.dense import (
     output_gradient,
 )
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.contract import Gradient, StepDraws, TrainFused
+from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss, squared_error
 from fedcomp.random.keys import has_triton
@@ -42,40 +42,24 @@ class Perceptron(Stacked):
         self.denses = denses
 
     @torch.no_grad()
-    def gradient(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> Gradient:
-        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
+    def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
+        """As `contract.Model`."""
+        x = batch.x.flatten(2)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
-        if x.dim() > 3:
-            x = x.flatten(2)
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
         values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
-        loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)
+        z, relu = values.pop().to(theta.dtype), self.denses[-1].relu
+        loss, g_transposed = output_gradient(self.loss, relu, z, batch.y, batch.weight)
         parts = dense_backward(self.denses, views, values, g_transposed, self.products)
-        return Gradient(torch.cat(parts, 1), loss, stats)  # cat promotes bfloat16 parts to float32
+        return Gradient(torch.cat(parts, 1), loss, batch.stats)  # cat promotes bfloat16 parts to float32
 
     @torch.no_grad()
-    def batch_loss(
-        self,
-        theta: Tensor,
-        stats: Tensor,
-        x: Tensor,
-        y: Tensor,
-        weight: Tensor | None = None,
-        draws: StepDraws | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Each client's loss without its gradient; as in `contract.Model`."""
+    def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
+        """As `contract.Model`."""
         rows = theta.contiguous().to(self.products or theta.dtype)
-        z_MOB = dense_forward(self.denses, dense_views(self.denses, rows), x.flatten(2).to(rows.dtype))[-1]
-        return exact_mean_loss(self.loss, z_MOB.mT, y, weight), stats
+        z_MOB = dense_forward(self.denses, dense_views(self.denses, rows), batch.x.flatten(2).to(rows.dtype))[-1]
+        return exact_mean_loss(self.loss, z_MOB.mT, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
         """As `contract.FusesSgd`, in one Triton kernel; None unless there is one small hidden layer, with ReLU."""

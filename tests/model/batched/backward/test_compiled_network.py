@@ -15,6 +15,7 @@ from fedcomp.model.batched.compiled import conv_backward_numba, conv_numba, netw
 from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks, pooled
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.model.networks.cnn import cnn4, lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
@@ -178,31 +179,30 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     x, y = x.float(), y if task == "classification" else y.float()
     weight = None if real is None else torch.stack([(torch.arange(size) < count).float() for count in real])
     kept = [part.clone() for part in (theta, x)]
-    got = model.gradient(theta, stats, x, y, weight)
+    whole = Batch(x, y, weight, stats)
+    got = model.gradient(theta, whole)
     twin = (Perceptron if name in PERCEPTRONS else Stacked)(model.module, model.loss)
     assert isinstance(model, CompiledPerceptron) == (name in PERCEPTRONS)
-    expected = twin.gradient(theta.double(), stats.double(), x.double(), y, weight)
+    expected = twin.gradient(theta.double(), Batch(x.double(), y, weight, stats.double()))
     assert got.grad.dtype == torch.float32
     torch.testing.assert_close(
         got.grad.double(), expected.grad, rtol=1e-4, atol=1e-5 * float(expected.grad.abs().max())
     )
     torch.testing.assert_close(got.loss.double(), expected.loss, rtol=1e-5, atol=1e-6)
-    alone, _ = model.batch_loss(theta, stats, x, y, weight)
+    alone, _ = model.batch_loss(theta, whole)
     assert alone.dtype == torch.float64
     torch.testing.assert_close(alone, expected.loss, rtol=1e-5, atol=1e-6)
     assert torch.equal(theta, kept[0])
     assert torch.equal(x, kept[1])
-    one_by_one = [
-        model.gradient(*(None if part is None else part[row : row + 1] for part in (theta, stats, x, y, weight))).grad
-        for row in range(num_clients)
-    ]
+    each = (slice(row, row + 1) for row in range(num_clients))
+    one_by_one = [model.gradient(theta[own], whole[own]).grad for own in each]
     assert torch.equal(got.grad, torch.cat(one_by_one))
     samples = x[0].repeat(5, *[1] * len(shape))
     outputs = twin.outputs(theta[0].double(), stats[0].double(), samples.double())
     torch.testing.assert_close(model.outputs(theta[0], stats[0], samples).double(), outputs, rtol=1e-4, atol=1e-5)
     if isinstance(model, CompiledPerceptron):
         assert torch.equal(model.outputs_of_rows(theta, samples)[0], model.outputs(theta[0], stats[0], samples))
-    layout = model.gradient(theta, stats, x.movedim(2, -1).contiguous().movedim(-1, 2), y, weight)
+    layout = model.gradient(theta, Batch(x.movedim(2, -1).contiguous().movedim(-1, 2), y, weight, stats))
     assert torch.equal(got.grad, layout.grad)
 
 
@@ -243,17 +243,17 @@ def test_other_types_and_forms_are_computed_by_tensors(name, monkeypatch) -> Non
     x = torch.randn(1, 4, *shape, generator=torch.Generator().manual_seed(0))
     y = torch.zeros(1, 4, dtype=torch.int64)
     with pytest.raises(AssertionError, match="compiled"):
-        model.gradient(theta, stats, x, y)
+        model.gradient(theta, Batch(x, y, None, stats))
     with pytest.raises(AssertionError, match="compiled"):
         model.outputs(theta[0], stats[0], x[0])
     with judged_by(Verdicts(safe=True)):
-        model.gradient(theta, stats, x, y)
+        model.gradient(theta, Batch(x, y, None, stats))
         model.outputs(theta[0], stats[0], x[0])
-    assert model.gradient(theta.double(), stats, x, y).grad.dtype == torch.float64
+    assert model.gradient(theta.double(), Batch(x, y, None, stats)).grad.dtype == torch.float64
     assert model.outputs(theta[0].double(), stats[0], x[0]).dtype == torch.float64
     if name == "lenet5":
         model.set_conv_algorithms(["looped", "looped"])
-        assert model.gradient(theta, stats, x, y).grad.isfinite().all()
+        assert model.gradient(theta, Batch(x, y, None, stats)).grad.isfinite().all()
 
 
 def test_wide_convolutions_and_other_products_are_not_compiled() -> None:

@@ -18,6 +18,7 @@ from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.model.batched.compiled import dense_numba
 from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
@@ -156,10 +157,10 @@ def test_a_client_has_the_same_bits_in_any_company() -> None:
     theta, stats = model.init(Key())
     x, y = torch.randn(3, 20, 2, 9, 8, generator=random), torch.randint(0, 3, (3, 20), generator=random)
     weight = (torch.rand(3, 20, generator=random) < torch.tensor([0.5, 2.0, -1.0])[:, None]).float()
-    together = model.gradient(theta.expand(3, -1), stats.expand(3, -1), x, y, weight)
+    together = model.gradient(theta.expand(3, -1), Batch(x, y, weight, stats.expand(3, -1)))
     for row in range(2):
         real = weight[row] > 0
-        alone = model.gradient(theta[None], stats[None], x[row : row + 1, real], y[row : row + 1, real])
+        alone = model.gradient(theta[None], Batch(x[row : row + 1, real], y[row : row + 1, real], None, stats[None]))
         assert torch.equal(alone.grad[0], together.grad[row])
         assert torch.equal(alone.loss[0], together.loss[row])
     assert not together.grad[2].any()
