@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,24 +21,27 @@ from fedcomp.wire import Payload, WireError
 from fedcomp.wire.packing import layout, pack, unpack
 
 CPU = torch.device("cpu")
-DAMAGED = 40
+DAMAGED = 12
 
 
 def check_damaged(case: CodecCase) -> None:
     """Messages that are cut, padded or damaged are refused with a WireError, or decoded to as many entries."""
     for layers in case.layers():
-        message = pack(encode(case, rows(1, layers), common(1, layers)), 0)
-        where = f"a vector of {sum(layers)} entries"
-        require(_received(case, message, layers, where), f"{where}: its own message is refused")
-        require(not _received(case, message + b"\0", layers, where), f"{where}: a message with a byte more is taken")
+        payload = encode(case, rows(1, layers), common(1, layers))
+        message, where = pack(payload, 0), f"a vector of {sum(layers)} entries"
+        taken = partial(_received, case, layers, payload)
+        require(taken(message, where), f"{where}: its own message is refused")
+        for more in (b"\0", b"\xff", bytes(9)):
+            require(not taken(message + more, where), f"{where}: a message with {len(more)} bytes more is taken")
         if message:
-            cut = _received(case, message[:-1], layers, where)
-            require(not cut, f"{where}: a message without its last byte is taken")
-            places = Key(("damaged",)).bits(torch.arange(DAMAGED), 1)[:, 0].tolist()
-            for place in places:
+            require(not taken(message[:-1], where), f"{where}: a message without its last byte is taken")
+            for bit in Key(("damaged",)).bits(torch.arange(DAMAGED), 1)[:, 0].tolist():
                 other = bytearray(message)
-                other[place // 8 % len(other)] ^= 1 << place % 8
-                _received(case, bytes(other), layers, f"{where}, bit {place % (8 * len(message))} flipped")
+                other[bit // 8 % len(other)] ^= 1 << bit % 8
+                taken(bytes(other), f"{where}, bit {bit % (8 * len(message))} flipped")
+        for num in (0, 7, len(message)):
+            taken(bytes(num), f"{where}, {num} zeros")
+            taken(b"\xff" * num, f"{where}, {num} bytes of ones")
 
 
 def check_foreign(case: CodecCase) -> None:
@@ -106,12 +110,10 @@ def decode_all(work: bytes) -> list[Tensor]:
 CHECKS = (check_damaged, check_foreign)
 
 
-def _received(case: CodecCase, message: bytes, layers: tuple[int, ...], where: str) -> bool:
+def _received(case: CodecCase, layers: tuple[int, ...], own: Payload, message: bytes, where: str) -> bool:
     """Whether the bytes are decoded; False if they are refused. Raises Failed: neither, or another shape."""
-    known = common(1, layers)
-    own = layout(encode(case, rows(1, layers), known))
     try:
-        decoded = case.codec.decode(unpack([message], own, CPU), known)
+        decoded = case.codec.decode(unpack([message], layout(own), CPU), common(1, layers))
     except WireError:
         return False
     except Exception as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import Codec
+from fedcomp.compressor import Codec, Estimator
+from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 
@@ -32,3 +33,23 @@ def mean_square(errors: Tensor) -> tuple[Tensor, Tensor]:
     """[M] mean over draws of ||error||^2, for errors [S, M, D], and its standard error [M]; both float64."""
     squares = errors.double().square().sum(-1)
     return squares.mean(0), squares.std(0) / len(squares) ** 0.5
+
+
+def estimates(
+    codec: Codec,
+    estimator: Estimator,
+    x: Tensor,
+    num_draws: int,
+    weight: Tensor | None = None,
+    memory: Tensor | None = None,
+) -> Tensor:
+    """[S, D] what the receiver estimates in rounds of one memory (None: an empty one) and weights (None: 1/n)."""
+    num, dim = x.shape
+    cohort = Cohort.of(range(2, 2 + num), torch.full((num,), 1 / num) if weight is None else weight)
+    memory = estimator.init(num + 2, x[0]) if memory is None else memory
+    found = []
+    for draw in range(num_draws):
+        shared = known(num, dim, draw)
+        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
+        found.append(estimator.estimate(codec, payload, memory, cohort, shared)[0])
+    return torch.stack(found)

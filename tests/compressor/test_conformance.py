@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fedcomp.check.codec import CHECKS, CodecCase
+from fedcomp.check import codec, messages
+from fedcomp.check.codec import CodecCase
 from fedcomp.check.failed import Failed
-from fedcomp.check.messages import check_in_other_process
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.masked_noise import MaskedNoise
@@ -145,7 +145,7 @@ def _kept(layers: tuple[int, ...]) -> int:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_codec(case: CodecCase) -> None:
-    for check in CHECKS:
+    for check in (*codec.CHECKS, *messages.CHECKS):
         try:
             check(case)
         except Failed as failed:
@@ -154,4 +154,4 @@ def test_codec(case: CodecCase) -> None:
 
 @pytest.mark.thorough
 def test_another_process_decodes_the_same_from_the_bytes() -> None:
-    check_in_other_process(CASES)
+    messages.check_in_other_process(CASES)

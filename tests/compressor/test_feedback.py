@@ -59,11 +59,6 @@ def test_lossless_codec_remembers_nothing() -> None:
     assert not memory.sender.any()
 
 
-def test_decay_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"feedback.decay=0 must be a number in \(0, 1\]"):
-        ErrorFeedback(0)
-
-
 MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQuantiser(levels=9)
 """Of `DIM` = 40 entries; the square root of twice as many is 8.9."""
 

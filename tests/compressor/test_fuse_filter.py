@@ -111,11 +111,3 @@ def test_damaged_filters_are_refused() -> None:
     for damaged, dim in wrong:
         with pytest.raises(WireError):
             codec.decode(damaged, IDS, KEY, dim)
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"), [((5, 4), "algorithm.fingerprint=5 must be one"), ((8, 2), "arity=2 must be")]
-)
-def test_wrong_options(options, wanted: str) -> None:
-    with pytest.raises(ValueError, match=wanted):
-        FuseFilter(*options)

@@ -109,8 +109,6 @@ def test_inverse_weights_are_unbiased_and_the_others_are_not() -> None:
 
 TOPK = Compressor(TopK(0.4), ErrorFeedback())
 
-LINKS = {"down_bps": np.inf, "rtt_s": 0.0}
-
 
 def _deadline(network: Any, num: int) -> tuple[Deadline, TrafficRecorder, Ledger]:
     one = Clock(network, network.links(num), Key(("run", 0)))

@@ -11,26 +11,11 @@ import torch
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.estimators.spatial import Spatial, _binomial, _factors
-from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from tests.compressor.round_trips import known
+from tests.compressor.round_trips import estimates, known
 from tests.looped import looped
-
-
-def _estimates(codec, estimator, x: torch.Tensor, num_draws: int, weight: torch.Tensor | None = None) -> torch.Tensor:
-    """[S, D] estimates with empty memory."""
-    num, dim = x.shape
-    cohort = Cohort.of(range(2, 2 + num), torch.full((num,), 1 / num) if weight is None else weight)
-    memory, out = estimator.init(num + 2, x[0]), []
-    for draw in range(num_draws):
-        shared = known(num, dim, draw)
-        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
-        out.append(estimator.estimate(codec, payload, memory, cohort, shared)[0])
-    return torch.stack(out)
 
 
 def _paper_vectors(columns: int) -> torch.Tensor:
@@ -76,7 +61,7 @@ def test_unbiased_with_the_closed_form_error(transform, num, dim, k, ratio) -> N
     generator = torch.Generator().manual_seed(dim)
     x = torch.randn(1, dim, generator=generator) + torch.randn(num, dim, generator=generator)
     codec, estimator = RandK(k=k), Spatial(transform, ratio if transform == "opt" else None)
-    error = _estimates(codec, estimator, x, 800).double() - x.double().mean(0)
+    error = estimates(codec, estimator, x, 800).double() - x.double().mean(0)
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
     squares = error.square().sum(1)
     assert abs(squares.mean() - estimator.expected_error(codec, x)) < 5 * squares.std() / 800**0.5
@@ -88,13 +73,6 @@ def test_conditioning_of_the_papers_lemma_2_would_be_biased() -> None:
     inverse = 1 / (1 + (num / 2) * np.arange(num) / (num - 1))
     right, truncated = _binomial(num - 1, p), _binomial(num, p)[1:] / (1 - (1 - p) ** num)
     assert (right @ inverse) / (truncated @ inverse) == pytest.approx(0.854, abs=0.001)
-
-
-def test_opt_is_the_best_of_the_family() -> None:
-    x, codec = _paper_vectors(70), RandK(k=20)
-    best = float(Spatial("opt", 6.0).expected_error(codec, x))
-    for ratio in torch.linspace(-0.99, 9, 60).tolist():
-        assert float(Spatial("opt", ratio).expected_error(codec, x)) >= best - 1e-9
 
 
 def test_max_on_equal_vectors() -> None:
@@ -112,25 +90,25 @@ def test_max_on_equal_vectors() -> None:
 def test_everything_sent_is_exact(transform: str) -> None:
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
     estimator = Spatial(transform, 1.0 if transform == "opt" else None)
-    assert torch.allclose(_estimates(RandK(k=9), estimator, x, 1)[0], x.mean(0), atol=1e-6)
+    assert torch.allclose(estimates(RandK(k=9), estimator, x, 1)[0], x.mean(0), atol=1e-6)
 
 
 def test_constant_transform_and_one_client_are_rand_k() -> None:
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
-    plain = _estimates(RandK(k=3), WeightedSum(), x, 5)
-    assert torch.allclose(_estimates(RandK(k=3), Spatial("opt", 0.0), x, 5), plain, atol=1e-6)
+    plain = estimates(RandK(k=3), WeightedSum(), x, 5)
+    assert torch.allclose(estimates(RandK(k=3), Spatial("opt", 0.0), x, 5), plain, atol=1e-6)
     for transform in ("max", "avg", "online"):
-        alone = _estimates(RandK(k=3), Spatial(transform), x[:1], 5)
-        assert torch.allclose(alone, _estimates(RandK(k=3), WeightedSum(), x[:1], 5), atol=1e-6)
+        alone = estimates(RandK(k=3), Spatial(transform), x[:1], 5)
+        assert torch.allclose(alone, estimates(RandK(k=3), WeightedSum(), x[:1], 5), atol=1e-6)
 
 
 def test_opposed_vectors_are_exact() -> None:
-    assert not _estimates(RandK(k=30), Spatial("opt", -1.0), _paper_vectors(0), 3).any()
+    assert not estimates(RandK(k=30), Spatial("opt", -1.0), _paper_vectors(0), 3).any()
 
 
 def test_weights() -> None:
     x, weight = torch.randn(4, 9, generator=torch.Generator().manual_seed(0)), torch.tensor([0.1, 0.4, 0.3, 0.2])
-    draws = _estimates(RandK(k=4), Spatial("avg"), x, 800, weight).double()
+    draws = estimates(RandK(k=4), Spatial("avg"), x, 800, weight).double()
     error = draws - (weight @ x).double()
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
 
@@ -138,7 +116,7 @@ def test_weights() -> None:
 def test_random_mask_too() -> None:
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(3)) + 1
     codec, estimator = RandomMask(0.4), Spatial("avg")
-    error = _estimates(codec, estimator, x, 800).double() - x.double().mean(0)
+    error = estimates(codec, estimator, x, 800).double() - x.double().mean(0)
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
     squares = error.square().sum(1)
     assert abs(squares.mean() - estimator.expected_error(codec, x)) < 5 * squares.std() / 800**0.5
@@ -162,45 +140,14 @@ def test_online_learns_the_correlation_and_stays_unbiased() -> None:
     assert abs(float(squares.mean()) - opt) < 0.1 * opt < 0.1 * plain
 
 
-@pytest.mark.parametrize("codec", [TopK()], ids=lambda codec: type(codec).__name__)
-@pytest.mark.parametrize("name", ["Spatial", "Temporal"])
-def test_codecs_that_do_not_sample_are_refused(codec, name: str) -> None:
-    with pytest.raises(ValueError, match=f"Rand-k-{name} makes no sense for {type(codec).__name__}"):
-        Compressor(codec, estimator={"Spatial": Spatial(), "Temporal": Temporal()}[name])
-
-
-@looped("estimator", [Spatial("avg"), Temporal(), Temporal("shared")])
-@looped("codec", [RandK(0.1, scale="none"), RandomMask(0.1, scale="none")])
-@looped("feedback", [NoFeedback(), ErrorFeedback()])
-def test_unscaled_codecs_are_refused(codec, estimator, feedback) -> None:
-    """Decoded jointly they are scaled all the same: with error feedback the mean received is D / k times that sent."""
-    with pytest.raises(ValueError, match="take scale=unbiased and feedback=none"):
-        Compressor(codec, feedback, estimator)
-
-
 def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_has_is_its_most() -> None:
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
     opt = Compressor(RandK(k=3), estimator=Spatial("opt", 5.0))
     with pytest.raises(ValueError, match=r"estimator.ratio=5.0 must be in \[-1, 4\], R2/R1 of at most n = 5"):
         opt.init(5, x[0])
     assert opt.init(6, x[0]).receiver.shape == (1, 0)
-    most = _estimates(RandK(k=3), Spatial("max"), x, 5)
-    assert torch.equal(_estimates(RandK(k=3), Spatial("opt", 5.0), x, 5), most)
-
-
-@looped(
-    "options, line",
-    [
-        ({"transform": "mid"}, "transform=mid must be one of max, avg, opt, online"),
-        ({"transform": "opt"}, "ratio=None goes with transform=opt"),
-        ({"transform": "avg", "ratio": 2.0}, "ratio=2.0 goes with transform=opt, and only with it"),
-        ({"transform": "opt", "ratio": -2.0}, "ratio=-2.0 must be in"),
-        ({"transform": "online", "decay": 1.0}, "decay=1.0 must be a number in"),
-    ],
-)
-def test_wrong_options(options, line) -> None:
-    with pytest.raises(ValueError, match=line):
-        Spatial(**options)
+    most = estimates(RandK(k=3), Spatial("max"), x, 5)
+    assert torch.equal(estimates(RandK(k=3), Spatial("opt", 5.0), x, 5), most)
 
 
 def test_online_assumes_no_more_than_that_all_vectors_are_alike() -> None:

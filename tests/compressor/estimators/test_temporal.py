@@ -135,33 +135,7 @@ def test_a_shared_memory_is_refused_where_its_error_grows(name: str) -> None:
     Temporal().check_weights(RandomMask(0.01), 1, 1.0)  # a memory for each client never grows
 
 
-def test_theorem_4() -> None:
-    # F_i(w) = 1/2 ||w - e_i||^2, b = 0: E||w_t - w*||^2 <= (1 - eta)^t [||w_0 - w*||^2 + (1/n) sum ||grad F_i(w*)||^2]
-    # for eta <= min(1 / (1 + 8 alpha), p / 2), alpha = (d/k - 1) / n.
-    num, dim, k, rounds, runs = 4, 20, 5, 30, 60
-    codec, estimator = RandK(k=k), Temporal()
-    centre = torch.randn(num, dim, generator=torch.Generator().manual_seed(0))
-    alpha = (dim / k - 1) / num
-    eta = min(1 / (1 + 8 * alpha), k / dim / 2)
-    optimum, cohort = centre.mean(0), Cohort.of(range(num), torch.full((num,), 1 / num))
-    bound = float(optimum.square().sum() + (optimum - centre).square().sum() / num)
-    distance = torch.zeros(rounds)
-    for run in range(runs):
-        w, memory = torch.zeros(dim), estimator.init(num, optimum)
-        for step in range(rounds):
-            shared = known(num, dim, run, step)
-            shared = type(shared)(shared.key, cohort.ids, shared.layers)
-            payload = codec.encode(w - centre, shared, shared.key.fold_in("coin"))
-            gradient, memory = estimator.estimate(codec, payload, memory, cohort, shared)
-            w = w - eta * gradient
-            distance[step] += float((w - optimum).square().sum()) / runs
-    assert (distance <= bound * (1 - eta) ** torch.arange(1, rounds + 1)).all()
-    assert distance[-1] < 0.4 * distance[0]
-
-
 def test_memory_is_checked() -> None:
-    with pytest.raises(ValueError, match="estimator.memory=all must be one of client, shared"):
-        Temporal("all")
     assert Compressor(CODEC, estimator=Temporal()).init(3, torch.zeros(DIM)).receiver.shape == (3, DIM)
 
 

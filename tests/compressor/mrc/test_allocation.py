@@ -218,18 +218,3 @@ def test_whatever_the_divergence_blocks_partition(method, dim) -> None:
         assert isinstance(method, Changing)
         blocks = method.read(method.merge(method.propose(kl, 256)), dim)
         _check_partition(blocks, dim)
-
-
-@looped(
-    "make, message",
-    [
-        (lambda: Fixed(0), "size 0 must be a whole number of entries"),
-        (lambda: Adaptive(phi=1.0), "phi=1.0 must be a number above 1"),
-        (lambda: Adaptive(longest=0), "longest 0 must be"),
-        (lambda: Adaptive(vote="all"), "vote=all must be one of majority, any"),
-        (lambda: AdaptiveAverage(smallest=20, longest=10), "smallest=20 must be at most longest=10"),
-    ],
-)
-def test_options_are_checked(make, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()

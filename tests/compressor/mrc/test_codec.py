@@ -143,27 +143,6 @@ def test_what_is_no_probability_is_refused(wrong) -> None:
         MRC().encode(q, _known(2, 100), COIN)
 
 
-@looped(
-    "options, message",
-    [
-        ({"num_candidates": 0}, "num_candidates=0 must be a whole number, 1 or more"),
-        ({"num_candidates": 2.5}, "num_candidates=2.5 must be a whole number"),
-        ({"num_candidates": 1 << 17}, "num_candidates=131072 must be at most 65536"),
-        ({"repetitions": 0}, "repetitions=0 must be a whole number, 1 or more"),
-        ({"block": 0}, "block 0 must be a whole number of entries, from 1 to 65536"),
-        ({"block": 70_000}, "block 70000 must be"),
-        ({"candidates": "private"}, "candidates=private must be one of shared, per_client"),
-        ({"bits": 12}, "bits=12 must be one of 8, 16, 32"),
-        ({"clamp": 0.0}, r"clamp=0.0 must be a number in \[0.00048828125, 0.5\)"),
-        ({"clamp": 0.5}, "clamp=0.5 must be"),
-        ({"packing": "huffman"}, "packing=huffman must be one of fixed, digits"),
-    ],
-)
-def test_options_are_checked(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        MRC(**options)
-
-
 def test_foreign_and_damaged_messages_are_refused() -> None:
     codec, known = MRC(100, block=64), _known(1, 1000)
     payload = codec.encode(_posteriors(1, 1000), known, COIN)

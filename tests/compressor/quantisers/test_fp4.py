@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.fp4 import FP4
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
@@ -68,13 +66,3 @@ def test_the_error_is_that_of_the_table(draw, nearest: float, stochastic: float)
     for codec, expected in ((FP4(), nearest), (FP4("stochastic"), stochastic)):
         error = (_coded(codec, x)[1] - x).square().sum() / x.square().sum()
         assert float(error) == pytest.approx(expected, rel=0.03)
-
-
-def test_wrong_options() -> None:
-    with pytest.raises(ValueError, match="rounding=up must be one of nearest, stochastic"):
-        FP4("up")
-    with pytest.raises(ValueError, match="granularity=row must be one of layer, model"):
-        FP4(granularity="row")
-    with pytest.raises(ValueError, match="feedback=error makes no sense for FP4 as configured: it is unbia"):
-        Compressor(FP4("stochastic"), ErrorFeedback())
-    Compressor(FP4(), ErrorFeedback())

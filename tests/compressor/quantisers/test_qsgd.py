@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from fedcomp.compressor.quantisers.qsgd import QSGD
@@ -79,21 +78,3 @@ def test_auto_takes_the_paper_s_code_for_sparse_levels_and_digits_for_dense_ones
     assert sparse.bits.tolist() == [int(RunLength(1).bits(levels)) + 1 + 32]
     dense = QSGD(127).encode(torch.ones(1, 100), SharedKnowledge(Key(), torch.arange(1), (100,)), Key())
     assert dense.bits.tolist() == [Digits(255).fixed_bits(100) + 1 + 32] == [833]
-
-
-@looped("levels", [0, -1, 1.5, "many", True, 2**23 + 1])
-def test_levels_are_checked(levels) -> None:
-    with pytest.raises(ValueError, match=r"levels=.* must be an integer in \[1, 8388608\]"):
-        QSGD(levels)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
-        ({"coding": "huffman"}, "coding=huffman must be one of auto, fixed, packed, elias"),
-    ],
-)
-def test_options_are_checked(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        QSGD(**options)

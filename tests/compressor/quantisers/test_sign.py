@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
-from tests.looped import looped
 
 
 def _round_trip(codec: Sign, x: torch.Tensor, layers: tuple[int, ...]) -> torch.Tensor:
@@ -31,16 +29,3 @@ def test_scales_by_tensor() -> None:
 def test_zero_counts_as_plus_one() -> None:
     x = torch.tensor([[0.0, -0.0, -1.0]])
     assert torch.equal(_round_trip(Sign("fixed", 0.5), x, (3,)), torch.tensor([[0.5, 0.5, -0.5]]))
-
-
-@looped(
-    "options, message",
-    [
-        ({"scale": "norm"}, "scale=norm must be one of mean_abs, fixed"),
-        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
-        ({"scale": "fixed", "value": 0}, "value=0 must be positive"),
-    ],
-)
-def test_options_are_checked(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        Sign(**options)

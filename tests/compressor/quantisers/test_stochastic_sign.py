@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 from tests.looped import looped
 
@@ -43,24 +41,3 @@ def test_entries_at_the_scale_are_certain() -> None:
     u = torch.tensor([1.0, -1.0, 1.0])
     assert torch.equal(decode_repeated(StochasticSign(), u, (3,), 500), u.expand(500, 3))
     assert torch.equal(decode_repeated(StochasticSign("l2"), u, (1, 1, 1), 500), u.expand(500, 3))
-
-
-def test_a_fixed_scale_is_not_sent() -> None:
-    known = SharedKnowledge(Key(), torch.arange(1), (20, 40))
-    assert StochasticSign("fixed").encode(U[None], known, Key()).bits.tolist() == [60]
-    assert StochasticSign("max").encode(U[None], known, Key()).bits.tolist() == [124]
-    assert StochasticSign("max").encode(U[None], known, Key()).paper_bits == 60
-
-
-@looped(
-    "options, message",
-    [
-        ({"scale": "norm"}, "scale=norm must be one of max, l2, fixed, mean_abs"),
-        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
-        ({"value": 0}, "value=0 must be a positive number"),
-        ({"factor": "big"}, "factor=big must be a positive number"),
-    ],
-)
-def test_options_are_checked(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        StochasticSign(**options)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from fedcomp.compressor.quantisers.terngrad import TernGrad
-from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
-from tests.looped import looped
 
 U = heavy(60)
 
@@ -42,25 +38,3 @@ def test_clipping_is_to_standard_deviations_and_scales_to_what_is_left() -> None
 def test_equal_entries_have_no_outliers() -> None:
     u = torch.tensor([3.1, -2.7] + 10 * [0.1])
     assert torch.equal(decode_repeated(TernGrad(2.5), u, (1, 1, 10), 50), u.expand(50, 12))
-
-
-def test_bits() -> None:
-    # Five trits in a byte and a scale a tensor; the paper (W. Wen et al. 2017, section 3) counts log2(3) = 1.585.
-    dim, layers = 1_181_536, (1_181_528, 1, 1, 1, 1, 1, 1, 1, 1)
-    payload = TernGrad().encode(torch.ones(1, dim), SharedKnowledge(Key(), torch.arange(1), layers), Key())
-    assert payload.bits.tolist() == [8 * 236_308 + 32 * 9]
-    assert payload.total_bits / dim == pytest.approx(1.6002, abs=1e-4)
-    assert payload.paper_bits / dim == pytest.approx(1.585, abs=1e-4)
-
-
-@looped(
-    "options, message",
-    [
-        ({"clip": 0}, "clip=0 must be a positive number, or null: standard deviations"),
-        ({"clip": True}, "clip=True must be a positive number"),
-        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
-    ],
-)
-def test_options_are_checked(options, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        TernGrad(**options)

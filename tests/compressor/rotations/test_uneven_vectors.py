@@ -27,7 +27,7 @@ from tests.thorough import thorough
 DRAWS = {1009: 100, 2047: 100, 61_706: 8, LARGEST + 3: 4}
 """{D: messages}. 2,047 entries go through two transforms of 1,024, which have one entry in common."""
 CODECS: list[Codec] = [
-    *(Drive(), Drive("unbiased"), Eden(1), Eden(1.5), Eden(2), Eden(2, "min_mse"), Eden(2, "norm")),
+    *(Drive(), Drive("unbiased"), Eden(0.5), Eden(1.5), Eden(2), Eden(4, "min_mse"), Eden(2, "norm")),
     *(TurboQuantProd(1), TurboQuantProd(3), QuicFL(1), QuicFL(3)),
     *(RandK(0.2), RandomMask(0.2), Induced(0.2), Wangni(0.2), RandProj(0.2)),
 ]

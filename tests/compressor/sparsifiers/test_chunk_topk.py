@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,9 @@ from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
-from fedcomp.wire import Payload, SharedKnowledge
+from fedcomp.wire import Payload, SharedKnowledge, WireError
+from fedcomp.wire.coding import Unsigned
+from fedcomp.wire.packing import layout, pack, unpack
 from tests.looped import looped
 
 WHOLE = 4096
@@ -109,15 +113,11 @@ def test_what_the_decay_never_sends(beta: float, ever: float) -> None:
     assert torch.allclose(total + memory + lost, 1000 * u, rtol=1e-3, atol=1e-2)
 
 
-@looped(
-    "options, message",
-    [
-        ({"fraction": 0}, r"fraction=0 must be a number in \(0, 1\]"),
-        ({"chunk": 0}, "chunk=0 must be a whole number, 1 or more"),
-        ({"values": "int"}, "values=int must be one of float, two_magnitudes"),
-        ({"positions": "bitmap"}, "positions=bitmap must be one of auto, index, rice"),
-    ],
-)
-def test_wrong_options(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ChunkTopK(**options)
+def test_a_position_beyond_a_short_chunk_is_refused() -> None:
+    """The last chunk of 10 entries in chunks of 7 has 3: position 3 is none of them."""
+    payload, _ = _sent(ChunkTopK(0.3, 7, "float", "index"), _gauss(1, 10), (10,))
+    index = payload.fields["index"]
+    beyond = replace(index, data=torch.tensor([[*index.data[0, :-1].tolist(), 3]]))
+    message = pack(Payload({**payload.fields, "index": replace(beyond, coding=Unsigned(3))}), 0)
+    with pytest.raises(WireError, match="an entry is at or above its limit"):
+        unpack([message], layout(payload), torch.device("cpu"))

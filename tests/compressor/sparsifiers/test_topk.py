@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
@@ -48,18 +47,11 @@ def test_code_is_the_cheapest_for_k_and_dimension() -> None:
     assert TopK(0.001).index_code_of(1000) == "index"
 
 
-def test_bits_per_parameter_of_each_code() -> None:
-    # 3 % of the network of docs/methods.md: FedMRN's paper counts 0.96 bits per parameter, which leaves out the places.
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(1, CNN8, generator=generator)
-    known = SharedKnowledge(Key(), torch.arange(1), (CNN8,))
-    bits = {code: int(TopK(0.03, code).encode(x, known, Key()).bits) for code in ("index", "bitmap", "rice")}
-    assert bits["index"] == 35_446 * (32 + 21)
-    assert bits["bitmap"] == 35_446 * 32 + CNN8
-    assert bits["index"] / CNN8 == pytest.approx(1.590, abs=5e-4)
-    assert bits["bitmap"] / CNN8 == pytest.approx(1.960, abs=5e-4)
-    # The bound of any position code is 1.154; Golomb-Rice comes within half a percent of it.
-    assert 1.154 < bits["rice"] / CNN8 < 1.160
+def test_bits_per_parameter_of_rice_codes() -> None:
+    """3 % of the network of docs/methods.md: the bound of any position code is 1.154; Rice's is close to it."""
+    x = torch.randn(1, CNN8, generator=torch.Generator().manual_seed(1))
+    payload = TopK(0.03, "rice").encode(x, SharedKnowledge(Key(), torch.arange(1), (CNN8,)), Key())
+    assert 1.154 < int(payload.bits) / CNN8 < 1.160
 
 
 def test_rice_bits_are_those_of_the_gaps() -> None:
@@ -71,17 +63,6 @@ def test_rice_bits_are_those_of_the_gaps() -> None:
     assert payload.bits.tolist() == [96 + sum((gap >> r) + 1 + r for gap in (5, 0, 33))]
 
 
-@looped("fraction", [0, -0.1, 1.01, "many", True])
-def test_fraction_is_checked(fraction) -> None:
-    with pytest.raises(ValueError, match=r"fraction=.* must be a number in \(0, 1\]"):
-        TopK(fraction)
-
-
-def test_position_code_is_checked() -> None:
-    with pytest.raises(ValueError, match="positions=huffman must be one of auto, index, bitmap, rice"):
-        TopK(0.1, "huffman")
-
-
 def test_bit_budget() -> None:
     # One bit per parameter pays for 1 / 53 of the entries: 32 bits of a value, 21 of its place among CNN8.
     codec = TopK(match_bits=1.0, positions="index")
@@ -91,10 +72,6 @@ def test_bit_budget() -> None:
     for positions in ("auto", "index", "bitmap", "rice"):
         codec = TopK(match_bits=1.5, positions=positions)
         assert 0.9 * 1.5 * 3000 < int(codec.encode(x, known, Key()).bits) <= 1.5 * 3000
-    with pytest.raises(ValueError, match=r"match_bits=0.1 leaves 1 bits for 10 entries"):
-        TopK(match_bits=0.1).check_dim(10)
-    with pytest.raises(ValueError, match="both set the number of entries"):
-        TopK(match_bits=1.0, k=3)
 
 
 @looped("dtype", [torch.float32, torch.float64])
