@@ -27,7 +27,7 @@ class Ledger:
     Attributes:
         client_rounds: sum over rounds of the cohort's size; the denominator of bits per parameter.
         receiver_rounds: sum over rounds of the number of clients that the server sent to: the cohort, or more if a
-            message goes to idle clients too. None: unknown, after a resume from a checkpoint of an older version.
+            message goes to idle clients too.
         log: the legs of every round, for the clock of a network; None: nobody asks for them.
         logs: of repetitions, a log of each; `log` is then that of the repetition at work.
         legs: those of the current round; None: they are not kept.
@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.client_rounds = 0
-        self.receiver_rounds: int | None = 0
+        self.receiver_rounds = 0
         self._receivers = 0  # of the current round
         self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
@@ -70,8 +70,7 @@ class Ledger:
 
         The largest number of a round counts: smaller groups of receivers are subsets of the largest.
         """
-        if self.receiver_rounds is not None:
-            self.receiver_rounds += max(0, num_receivers - self._receivers)
+        self.receiver_rounds += max(0, num_receivers - self._receivers)
         self._receivers = max(self._receivers, num_receivers)
 
     def add_gradients(self, num: int | Tensor) -> None:
@@ -84,10 +83,7 @@ class Ledger:
             for name, amount in amounts.items():
                 self._add(name, amount)
         self.client_rounds += other.client_rounds
-        if self.receiver_rounds is None or other.receiver_rounds is None:
-            self.receiver_rounds = None
-        else:
-            self.receiver_rounds += other.receiver_rounds
+        self.receiver_rounds += other.receiver_rounds
 
     def copy(self) -> Ledger:
         """A copy that later counts do not change."""
@@ -109,18 +105,13 @@ class Ledger:
     def counters(self) -> dict[str, int]:
         """All counts as integers, the form in which they are checkpointed."""
         self.resolve({name: int(amount) for name, amount in self._varying.items()})
-        rounds = {"client_rounds": self.client_rounds}
-        if self.receiver_rounds is not None:
-            rounds["receiver_rounds"] = self.receiver_rounds
-        return {**self._fixed, **rounds}
+        return {**self._fixed, "client_rounds": self.client_rounds, "receiver_rounds": self.receiver_rounds}
 
     def restore(self, counters: Mapping[str, int]) -> None:
         """Continue from `counters()` of an earlier run."""
         self._varying.clear()
-        self._fixed = {name: int(counters[name]) for name in _names()} | {GRADIENTS: int(counters.get(GRADIENTS, 0))}
-        self.client_rounds = int(counters["client_rounds"])
-        known = "receiver_rounds" in counters
-        self.receiver_rounds = int(counters["receiver_rounds"]) if known else None
+        self._fixed = {name: int(counters[name]) for name in self._fixed}
+        self.client_rounds, self.receiver_rounds = int(counters["client_rounds"]), int(counters["receiver_rounds"])
         self._receivers = 0
 
     def metrics(self, dim: int) -> dict[str, int | float]:
@@ -147,8 +138,7 @@ class Ledger:
         per = max(dim * self.client_rounds, 1)
         line: dict[str, int | float] = {f"{prefix}bits/{link}": amount for link, amount in bits.items()}
         line |= {f"{prefix}bpp/{link}": amount / per for link, amount in bits.items()}
-        if self.receiver_rounds is not None:
-            line[f"{prefix}bpp/{PER_RECEIVER}"] = bits["downlink"] / max(dim * self.receiver_rounds, 1)
+        line[f"{prefix}bpp/{PER_RECEIVER}"] = bits["downlink"] / max(dim * self.receiver_rounds, 1)
         return line
 
     def _add(self, name: str, amount: int | Tensor) -> None:

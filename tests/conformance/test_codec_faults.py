@@ -2,67 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedcomp.check import codec as suite
+from fedcomp.check import messages
 from fedcomp.check.codec import CodecCase
 from fedcomp.check.failed import Failed
+from fedcomp.compressor.contract import CodecWrapper
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.wire import Field, Payload, WireError
-from fedcomp.wire.coding import Float, Unsigned
+from fedcomp.wire.coding import Coding, Float, Unsigned
 
 
 @dataclass(frozen=True)
-class Smuggles(Dense):
-    """Hands the vector to the receiver beside the payload."""
+class Planted(CodecWrapper):
+    """`codec` with a fault in what it encodes, or in what it decodes."""
+
+    encodes: Callable[[Tensor], Tensor] = lambda x: x
+    decodes: Callable[[Tensor], Tensor] = lambda values: values
+
+    def encode(self, x, common, sender_key):
+        return self.codec.encode(self.encodes(x), common, sender_key)
+
+    def decode(self, payload, common):
+        return self.decodes(self.codec.decode(payload, common))
+
+
+def needs_somebody(x: Tensor) -> Tensor:
+    assert x.abs().amax() >= 0
+    return x
+
+
+@dataclass(frozen=True)
+class Smuggles(CodecWrapper):
+    """Hands the vector to the receiver beside the message."""
 
     beside: list = field(default_factory=list)
 
     def encode(self, x, common, sender_key):
         self.beside[:] = [x]
-        return super().encode(x, common, sender_key)
+        return self.codec.encode(x, common, sender_key)
 
     def decode(self, payload, common):
         return self.beside[0]
 
 
 @dataclass(frozen=True)
-class Whispers(Sign):
-    """Sends signs, and hands over the vector beside them."""
+class Declares(Dense):
+    """Sends entries of another type or range than `coding` writes."""
 
-    beside: list = field(default_factory=list)
-
-    def encode(self, x, common, sender_key):
-        self.beside[:] = [x]
-        return super().encode(x, common, sender_key)
-
-    def decode(self, payload, common):
-        return self.beside[0]
-
-
-@dataclass(frozen=True)
-class TooWide(Dense):
-    """Declares 8 bits for codes that need more."""
+    coding: Coding = field(default_factory=Float)
+    entries: Callable[[Tensor], Tensor] = lambda x: x
 
     def encode(self, x, common, sender_key):
-        return Payload({"codes": Field(torch.full_like(x, 300, dtype=torch.int64), Unsigned(8))})
-
-    def decode(self, payload, common):
-        return payload.fields["codes"].data.float()
-
-
-@dataclass(frozen=True)
-class HalfDeclared(Dense):
-    """Sends float32 but declares float16."""
-
-    def encode(self, x, common, sender_key):
-        return Payload({"values": Field(x, Float(torch.float16))})
+        return Payload({"values": Field(self.entries(x), self.coding)})
 
 
 @dataclass(frozen=True)
@@ -75,78 +76,21 @@ class Peeks(TopK):
 
 
 @dataclass(frozen=True)
-class Neighbours(Sign):
-    """Scales each row by what the others hold."""
-
-    def encode(self, x, common, sender_key):
-        return super().encode(x / x.abs().mean(), common, sender_key)
-
-
-@dataclass(frozen=True)
-class DividesByNorm(Dense):
-    """Makes NaN of a zero vector."""
-
-    def encode(self, x, common, sender_key):
-        return super().encode(x / x.norm(dim=1, keepdim=True), common, sender_key)
-
-
-@dataclass(frozen=True)
-class Shrinks(Dense):
-    """Declared unbiased, but sends 99 %."""
-
-    def decode(self, payload, common):
-        return 0.99 * super().decode(payload, common)
-
-
-@dataclass(frozen=True)
-class Overshoots(Sign):
-    """Declared contractive, but four times too long."""
-
-    def decode(self, payload, common):
-        return 4 * super().decode(payload, common)
-
-
-@dataclass(frozen=True)
-class WritesInput(Dense):
-    """Changes the sender's vector."""
-
-    def encode(self, x, common, sender_key):
-        return super().encode(x.mul_(2), common, sender_key)
-
-
-@dataclass(frozen=True)
-class Zero(Sign):
-    """Sends bits, decodes nothing."""
-
-    def decode(self, payload, common):
-        return torch.zeros_like(super().decode(payload, common))
-
-
-@dataclass(frozen=True)
-class DropsTail(Dense):
-    """Works in blocks of four and forgets what is left over."""
-
-    def decode(self, payload, common):
-        values = super().decode(payload, common)
-        return values[:, : values.shape[1] // 4 * 4]
-
-
-@dataclass(frozen=True)
-class NeedsSomebody(Dense):
-    """Cannot take an empty cohort."""
-
-    def encode(self, x, common, sender_key):
-        assert x.abs().amax() >= 0
-        return super().encode(x, common, sender_key)
-
-
-@dataclass(frozen=True)
 class OneForAll(Dense):
     """Sums up the first sender's vector for everybody."""
 
     def weighted_sum(self, payload, common, weight):
         values = self.decode(payload, common)
         return weight @ values[:1].expand(values.shape[0], -1) if values.shape[0] else values.sum(0)
+
+
+@dataclass(frozen=True)
+class Reads(Dense):
+    """Takes the first field of any message."""
+
+    def decode(self, payload, common):
+        values = next(iter(payload.fields.values())).data.float()
+        return torch.nn.functional.pad(values, (0, common.dim))[:, : common.dim]
 
 
 @dataclass(frozen=True)
@@ -157,38 +101,50 @@ class Boasts(RandK):
         return super().expected_error(x) / 2
 
 
-def _dense_bits(layers):
-    return 32 * sum(layers)
-
-
+TAIL = Planted(Dense(), decodes=lambda values: values[:, : values.shape[1] // 4 * 4])
 FAULTS = [
-    (suite.check_wire, CodecCase("too wide", TooWide(), None)),
-    (suite.check_wire, CodecCase("half declared", HalfDeclared(), None)),
-    (suite.check_receiver, CodecCase("smuggles", Smuggles(), None)),
-    (suite.check_layout, CodecCase("peeks", Peeks(0.2), None)),
-    (suite.check_rows, CodecCase("neighbours", Neighbours(), None)),
-    (suite.check_bits, CodecCase("free scales", Sign(), lambda layers: sum(layers))),
-    (suite.check_zero, CodecCase("divides by norm", DividesByNorm(), None)),
-    (suite.check_zero, CodecCase("fixed sign", Sign("fixed"), None, keeps_zero=True)),
-    (suite.check_shapes, CodecCase("writes its input", WritesInput(), None)),
-    (suite.check_shapes, CodecCase("drops its tail", DropsTail(), None)),
-    (suite.check_shapes, CodecCase("needs somebody", NeedsSomebody(), None)),
-    (suite.check_loss, CodecCase("zero", Zero(), None)),
-    (suite.check_loss, CodecCase("identity posing as sign", Dense(), _dense_bits, lossless=False)),
-    (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
-    (suite.check_limit, CodecCase("whispers", Whispers(), None)),
-    (suite.check_unbiased, CodecCase("shrinks", Shrinks(), None)),
-    (suite.check_sum, CodecCase("one for all", OneForAll(), None)),
-    (suite.check_error, CodecCase("boasts", Boasts(0.2), None)),
+    (
+        suite.check_wire,
+        "8 bits for 300",
+        Declares(coding=Unsigned(8), entries=lambda x: torch.full_like(x, 300).long()),
+    ),
+    (suite.check_wire, "float32 as float16", Declares(coding=Float(torch.float16))),
+    (suite.check_receiver, "smuggles", Smuggles(Dense())),
+    (suite.check_layout, "chooses a form by the data", Peeks(0.2)),
+    (suite.check_rows, "scales a row by the others", Planted(Sign(), lambda x: x / x.abs().mean())),
+    (suite.check_zero, "NaN of zeros", Planted(Dense(), lambda x: x / x.norm(dim=1, keepdim=True))),
+    (suite.check_zero, "signs of zeros", Sign("fixed")),
+    (suite.check_shapes, "writes its input", Planted(Dense(), lambda x: x.mul_(2))),
+    (suite.check_shapes, "drops its tail", TAIL),
+    (suite.check_shapes, "needs somebody", Planted(Dense(), needs_somebody)),
+    (suite.check_loss, "decodes nothing", Planted(Sign(), decodes=torch.zeros_like)),
+    (suite.check_loss, "identity posing as sign", Dense()),
+    (suite.check_contractive, "four times too long", Planted(Sign(), decodes=lambda values: 4 * values)),
+    (suite.check_limit, "whispers", Smuggles(Sign())),
+    (suite.check_unbiased, "99 %", Planted(Dense(), decodes=lambda values: 0.99 * values)),
+    (suite.check_sum, "one for all", OneForAll()),
+    (suite.check_error, "states half of its error", Boasts(0.2)),
+    (
+        messages.check_damaged,
+        "reads what is beyond",
+        Planted(TopK(0.2, "index"), decodes=lambda values: values[:, :-1]),
+    ),
+    (messages.check_foreign, "reads any message", Reads()),
 ]
 
 
-@pytest.mark.parametrize(("check", "case"), FAULTS, ids=lambda value: getattr(value, "name", None))
-def test_fault_is_found(check, case) -> None:
+@pytest.mark.parametrize(("check", "name", "codec"), FAULTS, ids=[name for _, name, _ in FAULTS])
+def test_fault_is_found(check, name: str, codec) -> None:
     with pytest.raises((Failed, RuntimeError, IndexError, WireError)):
-        check(case)
+        check(CodecCase(name, codec))
+
+
+def test_free_scales_are_found() -> None:
+    with pytest.raises(Failed):
+        suite.check_bits(CodecCase("free scales", Sign(), sum))
 
 
 def test_sound_codecs_pass_the_checks_used_above() -> None:
-    for check in suite.CHECKS:
-        check(CodecCase("dense", Dense(), _dense_bits, lossless=True))
+    for check in (*suite.CHECKS, *messages.CHECKS):
+        check(CodecCase("dense", Dense(), lambda layers: 32 * sum(layers), lossless=True))
+        check(CodecCase("planted with nothing", Planted(Sign())))

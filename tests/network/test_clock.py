@@ -61,30 +61,6 @@ def test_a_multicast_goes_at_the_rate_of_the_slowest_and_takes_the_channel() -> 
     assert one.server == near(1.445)
 
 
-def test_limits() -> None:
-    inf = np.inf
-    one = clock(((inf, 1, 0, 0.001), (inf, 4, 0, 0.002)))
-    one.advance(THREE_EXCHANGES)
-    assert one.server == near(1.1)
-    one = clock(((inf, inf, 0, 0.001), (inf, inf, 0, 0.002)))
-    one.advance(THREE_EXCHANGES)
-    assert one.server == near(0.2)
-
-
-def test_another_network_from_the_same_rounds() -> None:
-    one = clock(((10, 10, 0.02, 0.001), (10, 10, 0.02, 0.002)))
-    one.advance(THREE_EXCHANGES)
-    assert one.server == near(0.75)
-
-
-def test_start_is_paid_once_a_round_by_those_who_work() -> None:
-    one = clock(start_s=0.5)
-    one.advance(legs((WORK, [100, 0]), (UP, [0, 1000]), (WORK, [100, 100]), (UP, [1000, 1000])))
-    first = 0.1 + 0.5  # nobody waits for it: it sends nothing yet
-    assert one.critical.tolist() == [1, 1]
-    assert one.server == near(first + 0.1 + 0.001 + 0.05)
-
-
 def test_a_leg_of_no_bits_costs_nothing_and_an_empty_round_no_time() -> None:
     one = clock()
     one.advance(legs((BROADCAST, 0), (WORK, [0, 0]), (UP, [0, 0])))
@@ -133,16 +109,6 @@ def test_models_and_steps_of_equal_bits_take_equal_time_from_the_second_round_on
         assert late[1:] == others[1:]
         patterns.update(map(tuple, late))
     assert share is None or len(patterns) > 4, "some are late, and not the same ones"
-
-
-def test_time_is_affine_in_bits_where_all_links_are_alike() -> None:
-    def seconds(bits: int) -> float:
-        one = clock(((8, 2, 0.1, 0), (8, 2, 0.1, 0)))
-        one.advance(legs((BROADCAST, bits), (UP, bits)))
-        return one.server
-
-    assert seconds(3_000_000) - seconds(2_000_000) == near(seconds(2_000_000) - seconds(1_000_000), 1e-9)
-    assert seconds(1_000_000) == near(0.1 + 1 / 8 + 1 / 2)
 
 
 def test_who_is_told_nothing_begins_at_once_and_who_is_still_receiving_delays_its_next_round() -> None:

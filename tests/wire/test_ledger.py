@@ -77,23 +77,6 @@ def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
     assert ledger.counters()["downlink"] == 180
 
 
-def test_restore_continues() -> None:
-    ledger, other = Ledger(), Ledger()
-    ledger.add_round(1)
-    Link(ledger).up(_floats(1, 3))
-    other.restore(ledger.counters())
-    Link(other).up(_floats(1, 3))
-    assert other.counters()["uplink"] == 192
-    assert other.client_rounds == 1
-
-
-def test_large_counts_stay_exact() -> None:
-    ledger = Ledger()
-    ledger.add("uplink", 2**62, 2**62)
-    ledger.add("uplink", 2**62, 2**62)
-    assert ledger.counters()["uplink"] == 2**63
-
-
 def test_idle_receivers_share_the_downlink() -> None:
     """Two of twenty take part; everybody hears 40 bits, and the two another 30, for 10 parameters."""
     ledger, other = Ledger(), Ledger()
@@ -121,17 +104,6 @@ def test_without_idle_receivers_a_receiver_hears_what_a_participant_is_sent() ->
     assert line["bpp/downlink_per_receiver"] == line["bpp/downlink"] == 32.0
 
 
-def test_receivers_that_an_older_checkpoint_did_not_count_are_unknown() -> None:
-    ledger = Ledger()
-    ledger.restore({name: amount for name, amount in Ledger().counters().items() if name != "receiver_rounds"})
-    ledger.add_round(2)
-    Link(ledger).broadcast(_floats(1, 1), Everyone(20))
-    assert "bpp/downlink_per_receiver" not in ledger.metrics(1)
-    again = Ledger()
-    again.restore(ledger.counters())
-    assert again.receiver_rounds is None
-
-
 def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
     ledger = Ledger()
     ledger.add_round(2)
@@ -149,3 +121,36 @@ def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
 def test_a_broadcast_says_to_whom() -> None:
     with pytest.raises(ValueError, match=r"receivers=3, but must say to whom: the cohort, ctx.everyone"):
         Link(Ledger()).broadcast(_floats(1, 1), 3)  # type: ignore[arg-type]
+
+
+def test_a_papers_broadcast_is_counted_for_every_receiver_too() -> None:
+    ledger = Ledger()
+    Link(ledger).broadcast(_floats(1, 4, paper=10), Everyone(3))
+    counters = ledger.counters()
+    assert (counters["downlink"], counters["broadcast"]) == (3 * 128, 128)
+    assert (counters["paper/downlink"], counters["paper/broadcast"]) == (30, 10)
+
+
+def test_a_paper_that_counts_otherwise_only_downwards_stands_beside() -> None:
+    ledger = Ledger()
+    ledger.add_round(2)
+    Link(ledger).up(_floats(2, 1, paper=32))
+    Link(ledger).unicast(_floats(2, 1, paper=8))
+    line = ledger.metrics(1)
+    assert (line["bits/total"], line["paper/bits/total"]) == (128, 64 + 16)
+
+
+def test_ledgers_add_up() -> None:
+    ledger, other = Ledger(), Ledger()
+    for one in (ledger, other):
+        one.add_round(3)
+        one.add_gradients(torch.tensor(5))
+        Link(one).up(_floats(1, 2, paper=7))
+    other.add_gradients(2)
+    ledger.merge(other)
+    counters = ledger.counters()
+    assert (counters["client_rounds"], counters["gradients"]) == (6, 12)
+    assert (counters["uplink"], counters["paper/uplink"]) == (128, 14)
+    again = Ledger()
+    again.restore(counters)
+    assert again.counters() == counters

@@ -45,6 +45,7 @@ REFUSED = [
     (Elias(4), "101000", 1, "an entry of 4 where at most 3 is allowed"),
     (Elias(), "11 1111 1000000010000000 1", 1, "the code of a number of 32897 bits"),
     (RunLength(1), "110 11 00 00 00", 2, "a level at index 3 of 2"),
+    (RunLength(1), "110 0100 11", 2, "a level at index 2 of 2$"),
     (RunLength(1), "101000 000 000", 2, "an entry of 4 where at most 3 is allowed"),
     (RunLength(2), "100 0 0 101000", 2, "an entry of 4 where at most 2 is allowed"),
     (Shortest((Unsigned(1), Unsigned(2), Unsigned(3))), "11 1", 1, "an entry of 3 where at most 2 is allowed"),

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding import Arithmetic
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Arithmetic, Coding
 from fedcomp.wire.coding.contract import WireError
+from fedcomp.wire.packing import layout, pack, unpack
 from tests.looped import looped
 
 
@@ -78,14 +80,21 @@ def test_foreign_bits_are_refused() -> None:
     over[:6] = 1  # 63 ones among 50
     with pytest.raises(WireError, match="63"):
         Arithmetic().read(over, 0, 50, torch.uint8)
-    changed, refused = 0, 0
-    for place in range(6, len(bits)):
-        flipped = bits.clone()
-        flipped[place] ^= 1
+
+
+@pytest.mark.parametrize("coding", [Arithmetic(), Arithmetic(torch.linspace(0.05, 0.9, 12))], ids=["counted", "known"])
+def test_a_flipped_bit_of_an_arithmetic_code_is_refused_or_another_row(coding: Coding) -> None:
+    row = torch.tensor([[0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1]], dtype=torch.uint8)
+    payload, refused = Payload({"mask": Field(row, coding)}), 0
+    message = pack(payload, 0)
+    for place in range(8 * len(message)):
+        flipped = bytearray(message)
+        flipped[place // 8] ^= 1 << (place % 8)
         try:
-            read, _ = Arithmetic().read(flipped, 0, 50, torch.uint8)
-            changed += not torch.equal(read, row)
+            other = unpack([bytes(flipped)], layout(payload), torch.device("cpu"))
         except WireError:
             refused += 1
-    assert changed + refused == len(bits) - 6
+        else:
+            assert not torch.equal(other.fields["mask"].data, row)
+            assert pack(other, 0) == bytes(flipped)
     assert refused > 0

@@ -48,20 +48,6 @@ def test_nan_and_minus_zero_survive() -> None:
     assert torch.equal(back.view(torch.int32), row.view(torch.int32))
 
 
-def test_worst_case_of_gaps_holds_and_is_reached() -> None:
-    num, span = 10, 1000
-    code = Rice.for_gaps(num, span)
-    worst = code.worst_case(num, span)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(200):
-        places = torch.randperm(span, generator=generator)[:num].sort().values
-        gaps = torch.diff(places, prepend=torch.tensor([-1])) - 1
-        assert int(code.bits(gaps[None])) <= worst
-    last = torch.zeros(1, num, dtype=torch.int64)
-    last[0, -1] = span - num
-    assert int(code.bits(last)) == worst
-
-
 def test_trits_are_pinned() -> None:
     # 2 + 1*3 + 0*9 + 2*27 + 1*81 = 140; the sixth begins a byte that is filled up.
     assert _text(Digits(3).write(torch.tensor([2, 1, 0, 2, 1, 2]))) == "10001100" + "00000010"
