@@ -86,6 +86,7 @@ bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs agai
 	$(RUN) scripts/bench_codecs.py
 	$(RUN) scripts/bench_mrc.py
 	$(RUN) scripts/bench_repeats.py
+	$(RUN) scripts/bench_adapters.py
 
 RIVALS := .venv-pfl/.ready .venv-fedjax/.ready
 

@@ -225,6 +225,11 @@ def frozen_of(model: AnyModel) -> Mapping[str, Tensor]:
     return {} if isinstance(model, TaskModel) else model.frozen
 
 
+def num_frozen(model: AnyModel) -> int:
+    """How many frozen numbers it has."""
+    return sum(tensor.numel() for tensor in frozen_of(model).values())
+
+
 def tensors_of(model: AnyModel) -> tuple[ParameterTensor, ...]:
     """Sizes and kinds of a model's parameter tensors; those of a `TaskModel` have no kind."""
     if isinstance(model, TaskModel):

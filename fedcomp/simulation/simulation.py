@@ -18,7 +18,7 @@ from fedcomp.core.folders import name_of
 from fedcomp.core.pytree import shares_memory
 from fedcomp.dataset.contract import NO_TARGET, Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
-from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
+from fedcomp.model.contract import AnyModel, TaskModel, num_frozen, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
@@ -214,7 +214,7 @@ class Simulation:
 
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line of `metrics.jsonl`."""
-        return ledger.metrics(self.model.dim)
+        return ledger.metrics(self.model.dim, num_frozen(self.model))
 
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""

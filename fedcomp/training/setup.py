@@ -22,7 +22,7 @@ from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
-from fedcomp.model.contract import AnyModel, frozen_of
+from fedcomp.model.contract import AnyModel, num_frozen
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
@@ -153,8 +153,9 @@ def status_during_setup(folder: Path) -> Iterator[None]:
 
 def _sizes_in_words(model: AnyModel) -> Iterator[str]:
     """A line of how many numbers are trained, frozen and statistics; one more where there are more statistics."""
-    frozen = sum(tensor.numel() for tensor in frozen_of(model).values())
-    yield f"model: {model.dim:,} trained numbers, {frozen:,} frozen, {model.num_stats:,} statistics"
+    frozen = num_frozen(model)
+    share = f"; {100 * model.dim / (model.dim + frozen):.3g} % of the whole model are trained" if frozen else ""
+    yield f"model: {model.dim:,} trained numbers, {frozen:,} frozen, {model.num_stats:,} statistics{share}"
     if model.num_stats > model.dim:
         yield (
             "warning: the model's statistics, its floating-point buffers, outnumber its trained parameters and are "

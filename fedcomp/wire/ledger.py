@@ -114,20 +114,25 @@ class Ledger:
         self.client_rounds, self.receiver_rounds = int(counters["client_rounds"]), int(counters["receiver_rounds"])
         self._receivers = 0
 
-    def metrics(self, dim: int) -> dict[str, int | float]:
+    def metrics(self, dim: int, num_frozen: int = 0) -> dict[str, int | float]:
         """The ledger's part of a metrics line.
 
+        Args:
+            dim: D, the trained parameters, which `bpp/...` is of. num_frozen: those of the model that nobody trains.
         Returns:
             `bits/<link>` and `bits/total` (uplink + downlink), cumulative over clients; `bpp/<link>` and `bpp/total`,
             bits per parameter per participating client and round, averaged so far; `bpp/downlink_per_receiver`, the
             downlink per receiving client, which is less than `bpp/downlink` if idle clients receive too; the same
             under `paper/` if the paper's count differs on any link, without the totals if the paper counts only one
-            direction; `gradients`, cumulative over clients, if there are any.
+            direction; `bpp/whole_model`, `bpp/total` divided over the frozen parameters too, if there are any;
+            `gradients`, cumulative over clients, if there are any.
         """
         counters = self.counters()
         line = self._lines(counters, "", dim)
         if any(counters[f"paper/{link}"] != counters[link] for link in LINKS):
             line |= self._lines(counters, "paper/", dim)
+        if num_frozen:
+            line["bpp/whole_model"] = line["bpp/total"] * dim / (dim + num_frozen)
         return line | ({GRADIENTS: counters[GRADIENTS]} if counters[GRADIENTS] else {})
 
     def _lines(self, counters: Mapping[str, int], prefix: str, dim: int) -> dict[str, int | float]:

@@ -50,13 +50,17 @@ def _run(folder: Path, *more: str) -> Run:
 def test_it_is_neither_sent_nor_saved_and_the_model_is_whole(base: Path, tmp_path: Path) -> None:
     done = _run(tmp_path)
     assert done.lines[-1]["bits/uplink"] == 2 * 3 * 32 * HEAD
+    assert done.lines[-1]["bpp/whole_model"] == pytest.approx(done.lines[-1]["bpp/total"] * HEAD / (HEAD + 6400))
     content = read_last(done.folder / CHECKPOINT)
     assert content is not None
     assert max(tensor.numel() for tensor in content.tensors.values()) == HEAD
     model = done.model(trust_code=True)
     assert torch.equal(model.base, torch.full((100, 64), 0.01))
     assert bool(model.head.weight.any())
-    assert f"model: {HEAD:,} trained numbers, 6,400 frozen, 0 statistics" in (done.folder / LOG).read_text()
+    assert (
+        f"model: {HEAD:,} trained numbers, 6,400 frozen, 0 statistics; 13.6 % of the whole model"
+        in (done.folder / LOG).read_text()
+    )
     (kept,) = json.loads((done.folder / "provenance.json").read_text())["model"].values()
     assert (kept["files"], kept["bytes"]) == (1, 4 * 6400)
 

@@ -161,6 +161,7 @@ BITS = (
     DOWNLINK,
     PER_RECEIVER,
     Column("total", "bpp_total", last("bpp/total"), units.significant, better="low"),
+    Column("total, of the whole model", "bpp_whole_model", last("bpp/whole_model"), units.significant, better="low"),
     Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low"),
     Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
 )

@@ -34,7 +34,7 @@ from fedcomp.algorithm.contract import Metrics, Models
 from fedcomp.core.accelerated import is_safe
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors
-from fedcomp.model.contract import AnyModel, RowModel
+from fedcomp.model.contract import AnyModel, RowModel, num_frozen
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.workers import ProcessGroup
@@ -179,7 +179,7 @@ class MonteCarloStudy:
 
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line of `metrics.jsonl`; sums over clients and rounds are means over repetitions."""
-        line, num = ledger.metrics(self.model.dim), len(self.repetitions)
+        line, num = ledger.metrics(self.model.dim, num_frozen(self.model)), len(self.repetitions)
         return {name: value if "bpp/" in name else value / num for name, value in line.items()}
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
