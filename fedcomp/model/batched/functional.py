@@ -110,7 +110,7 @@ class Functional(Flat):
             with self._drawing(draws, True, theta.device):
                 grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
             found = Gradient(grad, loss, new)
-            return found if self._agrees(ALL_AT_ONCE, with_grad, found, theta, batch, draws) else None
+            return found if self._agrees(ALL_AT_ONCE, with_grad, lambda: found, theta, batch, draws) else None
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except RuntimeError as error:  # data-dependent control flow, an unsupported operation
@@ -119,7 +119,13 @@ class Functional(Flat):
             return None
 
     def _agrees(
-        self, form: Form, with_grad: bool, found: Gradient, theta: Tensor, batch: Batch, draws: StepDraws | None
+        self,
+        form: Form,
+        with_grad: bool,
+        found: Callable[[], Gradient],
+        theta: Tensor,
+        batch: Batch,
+        draws: StepDraws | None,
     ) -> bool:
         """Whether the first two clients, computed one after another, get what they got among all."""
         what = f"{'gradients' if with_grad else 'losses'}{' of padded batches' if batch.weight is not None else ''}"
@@ -129,7 +135,11 @@ class Functional(Flat):
             two = self._looped(with_grad, theta[:2], batch[:2], draws)
             return two.grad, two.loss, two.stats
 
-        return form.agrees(what, lambda: (found.grad[:2], found.loss[:2], found.stats[:2]), alone, tolerance)
+        def together() -> tuple[Tensor, ...]:
+            every = found()
+            return every.grad[:2], every.loss[:2], every.stats[:2]
+
+        return form.agrees(what, together, alone, tolerance)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:

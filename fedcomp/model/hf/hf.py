@@ -51,6 +51,7 @@ def network(
     attention: str = "sdpa",
     base_dropout: bool = False,
     pad_token: int | None = None,
+    checkpointing: bool = False,
 ) -> HfNetwork:
     """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
 
@@ -63,6 +64,7 @@ def network(
         dtype: of the frozen weights. attention: "sdpa" or "eager".
         base_dropout: whether the network's own dropout is on; adapters have `dropout`.
         pad_token: number of the padding token; None: that of the network's config.
+        checkpointing: keep the inputs of layers alone, and compute the rest again for the backward pass.
     Raises:
         ValueError: an option that is wrong or does not fit, a folder that cannot be read, or no library.
     """
@@ -75,6 +77,11 @@ def network(
         raise ValueError(f"model.train_head={train_head} must be true, false or auto")
     if adapter == "none" and dtype != "float32":
         raise ValueError(f"model.dtype={dtype} is of frozen weights, but model.adapter=none trains all: take float32")
+    if checkpointing and (adapter == "none" or dropout or base_dropout):
+        raise ValueError(
+            "model.checkpointing=true is for adapters without dropout, whose masks would be drawn anew: take "
+            "model.adapter=lora, model.dropout=0 and model.base_dropout=false, or checkpointing=false"
+        )
     if vocab_size is None or task not in ("next_token", "classification"):
         raise ValueError("model=hf reads tokens, which this dataset does not have: take dataset=text or another model")
     sizes = _Sizes(input_shape[0], vocab_size, num_outputs, task == "classification", bool(target_shape))
@@ -91,7 +98,7 @@ def network(
     if adapter == "lora":
         train_as_head(base, heads, own.tie_word_embeddings and not sizes.classifies)
     every = None if sizes.classifies else sizes.every
-    made = HfNetwork(base, causal, pad, num_outputs, every, heads, new_head, base_dropout)
+    made = HfNetwork(base, causal, pad, num_outputs, every, heads, new_head, base_dropout, checkpointing)
     if adapter == "lora":
         made.redraw()  # the head before the adapters, as when first values are drawn again
         add_lora(base, rank, alpha, targets, dropout, rslora, trains, a_init, heads, last, layer_size)

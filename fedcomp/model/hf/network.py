@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcomp.model.batched.checkpointing import checkpoint_layers
 from fedcomp.model.hf.export import write_folder
 from fedcomp.model.lora.linear import LoraLinear, TrainedLinear
 
@@ -37,6 +38,7 @@ class HfNetwork(nn.Module):
         every: whether each position has an output; of sequences with a class None.
         head: names of the trained parts of `network`. new_head: whether their first values are drawn.
         base_dropout: whether the network's own dropout is on in training; adapters have their own.
+        checkpoints: turns checkpointing of its layers on; None: it has none.
     """
 
     network: Any
@@ -51,6 +53,7 @@ class HfNetwork(nn.Module):
         head: Sequence[str] = (),
         new_head: bool = False,
         base_dropout: bool = False,
+        checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
@@ -60,6 +63,7 @@ class HfNetwork(nn.Module):
         config: Any = network.config
         own_positions = config.model_type in _OWN_POSITIONS
         self._gives_positions = "position_ids" in takes and not own_positions
+        self.checkpoints = checkpoint_layers(network) if checkpointing else None
         self._options = {"use_cache": False} if "use_cache" in takes else {}
 
     def train(self, mode: bool = True) -> HfNetwork:

@@ -101,7 +101,7 @@ def test_the_same_from_csv_and_compressed(tmp_path):
         ("a.jsonl", b'{"say": null}\n', r"a.jsonl, line 1: field 'say' \(dataset.answer\) is None, but must be a text"),
         ("a.jsonl", b'{"say": "x"}\n{"say": "\xff"}\n', r"a.jsonl, line 2: no text in UTF-8"),
         ("a.jsonl", b"", r"a.jsonl has no rows"),
-        ("a.jsonl.gz", gzip.compress(b'{"say": "x"}\n' * 99)[:-9], r"a.jsonl.gz, after line \d+: damaged"),
+        ("a.jsonl.gz", gzip.compress(b'{"say": "x"}\n' * 99, mtime=0)[:-9], r"a.jsonl.gz, after line \d+: damaged"),
         ("a.csv", b"say,who\nx\n", r"a.csv, line 2: 1 cells, but the header names 2"),
         ("a.csv", b"say,say\nx,y\n", r"a.csv, line 1 names a field twice: say, say"),
         ("a.csv", b'say\n"x\n', r"a.csv, line 2: no CSV"),

@@ -106,6 +106,31 @@ def test_all_forms_agree_with_peft(name, classifies, attention, padded) -> None:
             torch.testing.assert_close(one.loss, looped.loss)
 
 
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_checkpointed_layers_have_the_same_gradients_and_keep_less(name) -> None:
+    """Of one client and of several, with empty places; what is kept for the backward pass is counted."""
+    plain, model = (built(name, name == "bert", targets=TARGETS[name], checkpointing=one) for one in (False, True))
+    theta, stats = start(model)
+    x, y = data(name == "bert", True)
+    real = torch.tensor([[1.0] * BATCH, [1.0, 1.0, 0.0, 0.0], [0.0] * BATCH])
+
+    def kept(one, *given) -> tuple[torch.Tensor, int]:
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t
+        ):
+            return one._folded(True, *given, None).grad, sum(sizes)
+
+    for rows, weight in ((slice(None), None), (slice(None), real), (slice(1), None)):
+        given = theta[rows], Batch(x[rows], y[rows], weight, stats[rows])
+        found = model.gradient(*given).grad
+        assert torch.allclose(found, plain._looped(True, *given, None).grad, rtol=1e-4, atol=1e-7)
+        (grad, few), (_, many) = kept(model, *given), kept(plain, *given)
+        assert torch.equal(grad, found)
+        assert few < 0.6 * many
+    assert not model._worker().checkpoints.on
+
+
 def test_dropout_draws_alike_in_all_forms() -> None:
     model = built(dropout=0.3, attention="eager")
     theta, stats = start(model)
