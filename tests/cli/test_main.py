@@ -13,13 +13,9 @@ from fedcomp.config.overrides import quote
 from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
+from tests.left import folder_of, record, status_of
 
 QUICK = ("rounds=4", "num_clients=5", "client.batch_size=40")
-
-
-def _only_run(root: Path) -> Path:
-    (folder,) = (path.parent for path in root.rglob("config.yaml"))
-    return folder
 
 
 def test_a_run_without_matplotlib_says_so_once_and_draws_nothing(
@@ -39,7 +35,7 @@ def test_a_run_without_matplotlib_says_so_once_and_draws_nothing(
 
 def test_a_run_leaves_its_record(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:
     assert fedcomp_with_pictures(*QUICK, "eval_every=3", "compressor=topk") == 0
-    folder = _only_run(tmp_path)
+    folder = folder_of(tmp_path)
     assert folder.name == "seed=0"
     assert folder.parent.parent == tmp_path / "fedcomp"
     names = {path.name for path in folder.iterdir()}
@@ -64,7 +60,7 @@ def test_a_run_leaves_its_record(fedcomp_with_pictures, tmp_path: Path, capsys) 
 
 def test_a_finished_run_returns_at_once_and_overwrite_redoes_it(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*QUICK) == 0
-    record = _only_run(tmp_path) / "metrics.jsonl"
+    record = folder_of(tmp_path) / "metrics.jsonl"
     before = record.stat().st_mtime_ns
     assert fedcomp(*QUICK) == 0
     assert "already finished: accuracy" in capsys.readouterr().err
@@ -77,9 +73,7 @@ def test_packed_wire_gives_the_same_record(fedcomp, tmp_path: Path) -> None:
     for wire in ("counted", "packed"):
         options = ("compressor=sign", "compressor@downlink=topk", "compressor.feedback=error", f"name={wire}")
         assert fedcomp(*QUICK, *options, f"wire={wire}") == 0
-    counted, packed = (read_lines(_only_run(tmp_path / name) / "metrics.jsonl") for name in ("counted", "packed"))
-    for line, other in zip(counted, packed, strict=True):
-        assert {**line, "seconds": 0} == {**other, "seconds": 0}
+    assert record(tmp_path / "counted") == record(tmp_path / "packed")
 
 
 def test_a_grid_goes_on_after_a_bad_run(fedcomp, tmp_path: Path, capsys) -> None:
@@ -91,7 +85,7 @@ def test_a_grid_goes_on_after_a_bad_run(fedcomp, tmp_path: Path, capsys) -> None
 
 def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK, "participation=bernoulli", "participation.probability=1e-9") == 0
-    lines = read_lines(_only_run(tmp_path) / "metrics.jsonl")
+    lines = record(tmp_path)
     assert lines[-1]["round"] == 4
     assert lines[-1]["bits/total"] == 0
     assert lines[-1]["test/loss"] == lines[0]["test/loss"]
@@ -122,16 +116,15 @@ def test_a_diverging_run_stops_with_round_client_and_remedy(fedcomp, tmp_path: P
     shown = capsys.readouterr().err
     assert "round 1: the loss of client" in shown
     assert "lower client.lr or server.lr, or set client.clip_norm" in shown
-    status = read_status(_only_run(tmp_path))
-    assert status is not None
+    status = status_of(tmp_path)
     assert status.state == "failed"
     assert "round 1" in str(status.error)
-    assert [line["round"] for line in read_lines(_only_run(tmp_path) / "metrics.jsonl")] == [0]
+    assert [line["round"] for line in record(tmp_path)] == [0]
 
 
 def test_a_half_written_checkpoint_is_refused_with_the_remedy(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*QUICK, "client.lr=1e30") == 1
-    (_only_run(tmp_path) / "checkpoint.pt").write_bytes(b"half")
+    (folder_of(tmp_path) / "checkpoint.pt").write_bytes(b"half")
     capsys.readouterr()
     assert fedcomp(*QUICK, "client.lr=1e30") == 1
     assert "checkpoint.pt is damaged (it is cut short or overwritten); overwrite=true" in capsys.readouterr().err
@@ -159,7 +152,7 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     )
     outputs = f"output_root={tmp_path / 'outputs'}"
     assert fedcomp("--config-dir", str(mine), *QUICK, "compressor=halves", "wire=packed", outputs) == 0
-    line = read_lines(_only_run(tmp_path / "outputs") / "metrics.jsonl")[-1]
+    line = record(tmp_path / "outputs")[-1]
     assert line["bpp/uplink"] == 16.0
 
 
@@ -180,7 +173,7 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
     from fedcomp.records.run_folder import owned
 
     assert fedcomp(*QUICK) == 0
-    with owned(_only_run(tmp_path)):
+    with owned(folder_of(tmp_path)):
         assert fedcomp(*QUICK, "overwrite=true") == 1
     assert "is being written by another process" in capsys.readouterr().err
 

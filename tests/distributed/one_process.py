@@ -23,7 +23,6 @@ from fedcomp.distributed.context import TorchrunEnv
 from fedcomp.distributed.torch_processes import init_processes
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint
-from fedcomp.records.metrics_file import read_lines
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.simulation import Simulation
@@ -187,13 +186,3 @@ def work(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
             sys.argv = ["fedcomp", *words, f"output_root={folder / name}"]
             main()
     (folder / f"{rank}.said").write_text(heard.getvalue())
-
-
-def assert_equal(one: Path, other: Path) -> None:
-    """Two run folders hold the same record (but for seconds) and the same checkpoint."""
-    records = [[{**line, "seconds": 0} for line in read_lines(path / "metrics.jsonl")] for path in (one, other)]
-    assert records[0] == records[1]
-    left, right = (torch.load(path / "checkpoint.pt", weights_only=True) for path in (one, other))
-    assert left["ledger"] == right["ledger"]
-    assert left["state"].keys() == right["state"].keys()
-    assert all(torch.equal(tensor, right["state"][name]) for name, tensor in left["state"].items())

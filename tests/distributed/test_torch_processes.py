@@ -19,6 +19,7 @@ from fedcomp.distributed.context import TorchrunEnv, torchrun_env
 from fedcomp.distributed.sharding import TorchProcessGroup, balance_load
 from tests.conformance import world
 from tests.distributed import one_process as ranked
+from tests.left import assert_same_run, folder_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,11 +85,11 @@ def test_what_one_process_knows_all_agree_on(together) -> None:
 def test_the_first_process_alone_writes(together, tmp_path: Path, fedcomp) -> None:
     _, folder = together
     assert fedcomp(*ranked.RUN, f"output_root={tmp_path / 'one'}") == 0
-    (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "run"))
-    assert single.parent.relative_to(tmp_path / "one") == shared.parent.relative_to(folder / "run")
-    alone, first = ({path.name for path in one.parent.iterdir()} - {FORMS} for one in (single, shared))
+    single, shared = folder_of(tmp_path / "one"), folder_of(folder / "run")
+    assert single.relative_to(tmp_path / "one") == shared.relative_to(folder / "run")
+    alone, first = ({path.name for path in one.iterdir()} - {FORMS} for one in (single, shared))
     assert first == alone  # which forms proved themselves hangs on what the process has drawn before
-    ranked.assert_equal(single.parent, shared.parent)
+    assert_same_run(single, shared)
     assert "round 4/4" in (folder / "0.said").read_text()
 
 
@@ -97,10 +98,7 @@ def test_processes_share_repetitions(together, tmp_path: Path, fedcomp) -> None:
     size, folder = together
     assert f"{size} processes share 3 repetitions" in (folder / "0.said").read_text()
     assert fedcomp(*ranked.REPEATED, f"output_root={tmp_path / 'one'}") == 0
-    (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "study"))
-    ranked.assert_equal(single.parent, shared.parent)
-    one, other = ((path.parent / "repetitions.jsonl").read_bytes() for path in (single, shared))
-    assert one == other
+    assert_same_run(tmp_path / "one", folder / "study")
     assert f"{size} processes share cohorts of 9 clients, 2 at once" in (folder / "0.said").read_text()
     assert all((folder / f"{rank}.said").read_text() == "" for rank in range(1, size))
 
@@ -109,9 +107,8 @@ def test_a_way_that_one_process_refuses_is_refused_by_all(together, tmp_path: Pa
     """One process has all clients; the others must not wait for what it could not compute."""
     _, folder = together
     assert fedcomp(*ranked.REFUSED, f"output_root={tmp_path / 'one'}") == 0
-    (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "refused"))
-    ranked.assert_equal(single.parent, shared.parent)
-    assert "repetitions run one after another: " in (shared.parent / "run.log").read_text()
+    assert_same_run(tmp_path / "one", folder / "refused")
+    assert "repetitions run one after another: " in (folder_of(folder / "refused") / "run.log").read_text()
 
 
 def test_shares_take_the_dearest_first() -> None:

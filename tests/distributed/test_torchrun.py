@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
-from tests.distributed.one_process import assert_equal
+from tests.left import assert_same_run, wait_for_round
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,17 +42,6 @@ def _torchrun(size: int, root: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
-def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> Path:
-    for _ in range(6000):
-        found = next(iter(root.rglob("metrics.jsonl")), None)
-        lines = read_lines(found) if found else []
-        if found and lines and lines[-1]["round"] >= wanted:
-            return found.parent
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
-    raise AssertionError("the run makes no progress")
-
-
 def _workers(process: subprocess.Popen[str]) -> list[int]:
     """The processes that torchrun started, by rank."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -78,7 +65,7 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
 
     for victim, size in ((1, 3), (0, 2)):  # another process is killed, then the main one
         process = _torchrun(size, root)
-        folder = _wait_for_round(process, root, 10 if victim else 30)
+        folder = wait_for_round(process, root, 10 if victim else 30)
         os.kill(_workers(process)[victim], signal.SIGKILL)
         stderr = process.communicate(timeout=120)[1]
         assert process.returncode == 1
@@ -89,7 +76,7 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
         assert status.state == ("failed" if victim else "running")
 
     process = _torchrun(3, root)  # one process is asked to stop: all do, after the same round
-    folder = _wait_for_round(process, root, 50)
+    folder = wait_for_round(process, root, 50)
     os.kill(_workers(process)[2], signal.SIGTERM)
     stderr = process.communicate(timeout=120)[1]
     (line,) = _said(stderr)
@@ -100,14 +87,14 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
     )
 
     process = _torchrun(2, root)
-    folder = _wait_for_round(process, root, 70)
+    folder = wait_for_round(process, root, 70)
     process.send_signal(signal.SIGINT)  # Ctrl-C: torchrun passes it on
     stderr = process.communicate(timeout=120)[1]
     assert len(_said(stderr)) == 1
     assert "state saved; the same command resumes it" in _said(stderr)[0]
 
     process = _torchrun(2, root)
-    folder = _wait_for_round(process, root, 90)
+    folder = wait_for_round(process, root, 90)
     process.send_signal(signal.SIGHUP)  # a closed terminal: torchrun passes it on too
     (line,) = _said(process.communicate(timeout=120)[1])
     assert "state saved; the same command resumes it" in line
@@ -116,8 +103,7 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
     stderr = process.communicate(timeout=300)[1]
     assert process.returncode == 0, stderr
     assert "resuming after round" in stderr
-    (single,) = (tmp_path / "one").rglob("checkpoint.pt")
-    assert_equal(single.parent, folder)
+    assert_same_run(tmp_path / "one", folder)
 
     process = _torchrun(2, root)  # finished: nothing to do
     assert "already finished" in process.communicate(timeout=120)[1]
@@ -131,7 +117,7 @@ def test_a_study_is_stopped_and_resumed_by_another_number_of_processes(tmp_path:
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=600)
     root = tmp_path / "several"
     process = _torchrun(2, root, *study)
-    folder = _wait_for_round(process, root, 15)
+    folder = wait_for_round(process, root, 15)
     os.kill(_workers(process)[1], signal.SIGTERM)
     (line,) = _said(process.communicate(timeout=300)[1])
     assert "state saved; the same command resumes it" in line
@@ -139,10 +125,7 @@ def test_a_study_is_stopped_and_resumed_by_another_number_of_processes(tmp_path:
     stderr = process.communicate(timeout=600)[1]
     assert process.returncode == 0, stderr
     assert "resuming after round" in stderr
-    (single,) = (tmp_path / "one").rglob("checkpoint.pt")
-    assert_equal(single.parent, folder)
-    one, other = ((path / "repetitions.jsonl").read_bytes() for path in (single.parent, folder))
-    assert one == other
+    assert_same_run(tmp_path / "one", folder)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
+from tests.left import record
 from tests.thorough import thorough
 
 SIZES = {"ann": 300, "bob": 180, "cyd": 1200, "dan": 1500}
@@ -30,23 +30,16 @@ def _table(folder: Path) -> str:
     return f"dataset.path={folder / 'mine.csv'}"
 
 
-def _last_and_first(root: Path) -> tuple[dict, dict]:
-    (path,) = root.rglob("metrics.jsonl")
-    lines = read_lines(path)
-    return lines[-1], lines[0]
-
-
 def test_every_owner_of_a_table_is_a_client(fedcomp_with_pictures, tmp_path: Path) -> None:
     data = ("dataset=csv", _table(tmp_path), "dataset.target=y", "dataset.owner=who", "dataset.test_fraction=0")
     assert fedcomp_with_pictures(*data, "model=linear", "partition=natural", "num_clients=null", "rounds=1") == 0
-    last, _ = _last_and_first(tmp_path)
-    assert last["bits/uplink"] == 4 * 32 * 2, "four owners, two parameters"
+    assert record(tmp_path)[-1]["bits/uplink"] == 4 * 32 * 2, "four owners, two parameters"
 
 
 def test_text_is_trained_and_measured(fedcomp_with_pictures, tmp_path: Path, text: str) -> None:
     owners = ("partition=natural", "num_clients=null", "participation=uniform", "participation.num_participants=2")
     assert fedcomp_with_pictures("dataset=shakespeare", text, *owners, *TINY) == 0
-    last, first = _last_and_first(tmp_path)
+    first, *_, last = record(tmp_path)
     assert {"test/loss", "test/accuracy", "test/perplexity", "train/loss"} <= last.keys()
     assert last["test/perplexity"] == pytest.approx(math.exp(last["test/loss"]), rel=1e-6)
     assert last["test/loss"] < first["test/loss"]
@@ -57,7 +50,7 @@ def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: s
     small = ("model.width=8", "model.heads=2") if model == "char_gpt" else ("model.hidden=8",)
     options = ("dataset.targets=all", "client.batch_size=50", "rounds=1", f"model={model}", *small)
     assert fedcomp("dataset=shakespeare", text, "partition=natural", "num_clients=3", *options) == 0
-    assert _last_and_first(tmp_path)[0]["test/perplexity"] > 1
+    assert record(tmp_path)[-1]["test/perplexity"] > 1
 
 
 @pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from fedcomp.simulation import evaluation
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.training import build
+from tests.left import record
 
 RUN = ["rounds=3", "num_clients=8", "device=cpu", "threads=1", "checkpoint_every=1"]
 
@@ -37,11 +36,6 @@ def room(monkeypatch):
     return lambda num: most.__setitem__(0, num)
 
 
-def _lines(folder) -> list[dict]:
-    (path,) = folder.glob("fedcomp/*/seed=0/metrics.jsonl")
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in path.read_text().splitlines()]
-
-
 def test_half_as_many_clients_at_once(fedcomp, room, tmp_path, capsys) -> None:
     """And half of that; the record is that of a run which began so, and the plan keeps the number."""
     room(2)
@@ -52,7 +46,7 @@ def test_half_as_many_clients_at_once(fedcomp, room, tmp_path, capsys) -> None:
     (plan,) = tmp_path.glob(f"found/fedcomp/*/seed=0/{FILE}")
     assert ConvPlan.read(plan) == ConvPlan((), 2)
     assert fedcomp(*RUN, "chunk_size=2", f"output_root={tmp_path}/given") == 0
-    assert _lines(tmp_path / "found") == _lines(tmp_path / "given")
+    assert record(tmp_path / "found") == record(tmp_path / "given")
 
 
 @pytest.mark.parametrize("option", ["chunk_size=8", "chunk_size=null"])
@@ -87,7 +81,7 @@ def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not_at_all(
     assert calls == [8] * 3
     room(8)
     assert fedcomp(*RUN, f"output_root={tmp_path}/whole") == 0
-    assert _lines(tmp_path) == _lines(tmp_path / "whole")
+    assert record(tmp_path / "fedcomp") == record(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("gib", "batch"), [(140, 2048), (22, 256), (0.1, 1)])

@@ -7,20 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import REPETITIONS, Record, read_lines, read_repetitions
+from fedcomp.records.metrics_file import REPETITIONS, Record, read_repetitions
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from tests.left import assert_same_run, folder_of, record
 
 REGRESSION = ("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", "client.lr=0.02", "quiet=true")
 SHORT = (*REGRESSION, "rounds=6", "pictures=false", "checkpoint_every=2")
-
-
-def _folder(root: Path) -> Path:
-    (found,) = root.rglob("metrics.jsonl")
-    return found.parent
-
-
-def _lines(root: Path) -> list[dict]:
-    return [{**line, "seconds": 0} for line in read_lines(_folder(root) / "metrics.jsonl")]
 
 
 @pytest.mark.parametrize("options", [(), ("wire=packed",)], ids=["together", "one after another"])
@@ -28,9 +20,9 @@ def test_repetition_0_is_the_run_without_repeats(fedcomp, tmp_path: Path, option
     """And all of them have a line, a curve, a mean and a variance; who holds what differs too."""
     for repeats in (1, 4):
         assert fedcomp(*SHORT, *options, f"repeats={repeats}", f"output_root={tmp_path / str(repeats)}") == 0
-    alone, each = _lines(tmp_path / "1"), read_repetitions(_folder(tmp_path / "4"))
-    assert not (_folder(tmp_path / "1") / "repetitions.jsonl").exists()
-    for line, mean in zip(alone, _lines(tmp_path / "4")):
+    alone, each = record(tmp_path / "1"), read_repetitions(folder_of(tmp_path / "4"))
+    assert not (folder_of(tmp_path / "1") / "repetitions.jsonl").exists()
+    for line, mean in zip(alone, record(tmp_path / "4")):
         values = each[line["round"]]["test/loss"]
         assert len(set(values)) == 4
         assert values[0] == pytest.approx(line["test/loss"], rel=1e-5)
@@ -61,20 +53,19 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Pat
         assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 0
         apart = tmp_path / "apart"
         assert fedcomp(*SHORT, "repeats=3", f"output_root={apart}") == 0
-    assert _lines(broken) == _lines(apart)
-    assert (_folder(broken) / "repetitions.jsonl").read_bytes() == (_folder(apart) / "repetitions.jsonl").read_bytes()
-    for line, other in zip(_lines(whole), _lines(broken)):
+    assert_same_run(broken, apart)
+    for line, other in zip(record(whole), record(broken)):
         assert line == pytest.approx(other, rel=1e-3, abs=1e-7)
 
 
 def test_a_fixed_partition_is_the_same_in_all_repetitions(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*SHORT, "repeats=2", "partition.seed=0", "dtype=float64") == 0
-    last = read_repetitions(_folder(tmp_path))[6]
+    last = read_repetitions(folder_of(tmp_path))[6]
     assert len(last["optimum/0"]) == 1
     assert last["theta/0"][0] != last["theta/0"][1]
 
 
-def test_the_file_drops_later_and_half_lines(tmp_path: Path) -> None:
+def test_the_file_drops_later_and_halfrecord(tmp_path: Path) -> None:
     file = Record(tmp_path, REPETITIONS)
     file.truncate_after(3)
     assert read_repetitions(tmp_path) == {}

@@ -6,14 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from fedcomp.records.metrics_file import read_lines
-from fedcomp.records.status import Status, read_status
+from tests.left import assert_same_run, status_of, wait_for_round
 
 # Adam on the server, error feedback on both links, ragged clients, rounds without anybody: all
 # state there is.
@@ -41,18 +38,18 @@ def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp
     root = tmp_path / "stopped"
     root.mkdir()
     process = _start(root)
-    _wait_for_round(process, root, 5)
+    wait_for_round(process, root, 5)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    assert _status(root).state == "running"
+    assert status_of(root).state == "running"
     for number, code, wanted in ((signal.SIGINT, 130, 15), (signal.SIGTERM, 143, 30)):
         process = _start(root)
-        _wait_for_round(process, root, wanted)
+        wait_for_round(process, root, wanted)
         process.send_signal(number)
         shown = process.communicate(timeout=120)[1]
         assert process.returncode == code
         assert "resuming after round" in shown
-        status = _status(root)
+        status = status_of(root)
         assert status.state == "interrupted"
         assert f"interrupted after round {status.round} of 60, state saved; the same command resumes it" in shown
         assert "Traceback" not in shown
@@ -61,11 +58,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp
     assert process.returncode == 0
 
     assert fedcomp(*OPTIONS, f"output_root={tmp_path / 'unbroken'}") == 0
-    (lines, checkpoint), (its_lines, its_checkpoint) = _result(root), _result(tmp_path / "unbroken")
-    assert lines == its_lines
-    assert checkpoint["ledger"] == its_checkpoint["ledger"]
-    assert checkpoint["state"].keys() == its_checkpoint["state"].keys()
-    assert all(torch.equal(tensor, its_checkpoint["state"][name]) for name, tensor in checkpoint["state"].items())
+    assert_same_run(root, tmp_path / "unbroken")
 
 
 def _start(root: Path) -> subprocess.Popen[str]:
@@ -73,31 +66,3 @@ def _start(root: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=root, env=environment
     )
-
-
-def _folder(root: Path) -> Path:
-    return next(root.rglob("config.yaml")).parent
-
-
-def _status(root: Path) -> Status:
-    status = read_status(_folder(root))
-    assert status is not None
-    return status
-
-
-def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> None:
-    """Wait until the record holds round `wanted`."""
-    for _ in range(6000):
-        found = next(iter(root.rglob("metrics.jsonl")), None)
-        lines = read_lines(found) if found else []
-        if lines and lines[-1]["round"] >= wanted:
-            return
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
-    raise AssertionError("the run makes no progress")
-
-
-def _result(root: Path):
-    folder = _folder(root)
-    lines = [{**line, "seconds": 0} for line in read_lines(folder / "metrics.jsonl")]
-    return lines, torch.load(folder / "checkpoint.pt", weights_only=True)

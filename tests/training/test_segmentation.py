@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
+from tests.left import record
 
 SMALL = ("dataset.size=32", "dataset.num_train=12", "dataset.num_test=6", "num_clients=2", "client.batch_size=4")
 TINY = (
@@ -20,16 +20,11 @@ TINY = (
 )
 
 
-def _last(root: Path, name: str = "metrics.jsonl") -> dict:
-    (path,) = root.rglob(name)
-    return read_lines(path)[-1]
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedmrn", "fedpm", "fedsparsify", "bicompfl_gr"])
 def test_methods_on_pixels(fedcomp, tmp_path: Path, algorithm: str) -> None:
     assert fedcomp(*TINY, f"algorithm={algorithm}", "dataset.flip=true", "dataset.crop_padding=2") == 0
-    last = _last(tmp_path)
+    last = record(tmp_path)[-1]
     assert 0 <= last["test/miou"] <= 1
     assert {"test/accuracy", "test/loss", "train/loss"} <= last.keys()
 
@@ -40,7 +35,7 @@ def test_pictures_of_random_sizes(fedcomp, tmp_path: Path) -> None:
     for name, options in (("plain", ()), ("resized", ("dataset.rescale=[0.5,1.5]",))):
         assert fedcomp(*TINY, *options, f"name={name}") == 0
     assert fedcomp(*TINY, "dataset.rescale=[0.5,1.5]", "name=chunks", "chunk_size=1") == 0
-    plain, resized, chunks = (_last(tmp_path / name) for name in ("plain", "resized", "chunks"))
+    plain, resized, chunks = (record(tmp_path / name)[-1] for name in ("plain", "resized", "chunks"))
     assert plain["train/loss"] != resized["train/loss"]
     assert resized["test/loss"] == pytest.approx(chunks["test/loss"], rel=1e-4)
 
@@ -48,15 +43,15 @@ def test_pictures_of_random_sizes(fedcomp, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_booster_heads_are_sent(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "model.boosters=true") == 0
-    with_boosters = _last(tmp_path / "fedcomp")["bits/uplink"]
+    with_boosters = record(tmp_path / "fedcomp")[-1]["bits/uplink"]
     assert fedcomp(*TINY, "name=without") == 0
-    assert with_boosters > 2 * _last(tmp_path / "without")["bits/uplink"]
+    assert with_boosters > 2 * record(tmp_path / "without")[-1]["bits/uplink"]
 
 
 @pytest.mark.thorough
 def test_repetitions(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "repeats=2") == 0
-    assert 0 <= _last(tmp_path)["test/miou"] <= 1
+    assert 0 <= record(tmp_path)[-1]["test/miou"] <= 1
 
 
 @pytest.mark.thorough
@@ -68,9 +63,9 @@ def test_clients_of_one_class(fedcomp, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_pixels_without_a_class_of_an_absent_one(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "dataset.unlabelled=absent", "dataset.objects=1") == 0
-    absent = _last(tmp_path / "fedcomp")["train/loss"]
+    absent = record(tmp_path / "fedcomp")[-1]["train/loss"]
     assert fedcomp(*TINY, "name=ignored", "dataset.objects=1") == 0
-    assert absent != _last(tmp_path / "ignored")["train/loss"]
+    assert absent != record(tmp_path / "ignored")[-1]["train/loss"]
 
 
 @pytest.mark.slow
@@ -79,4 +74,4 @@ def test_a_small_network_learns_shapes(fedcomp, tmp_path: Path) -> None:
     network = ("dataset=shapes", "model=bisenetv2", "model.width=0.25", "model.boosters=false", "num_clients=16")
     local = ("client.batch_size=8", "client.lr=0.05", "client.momentum=0.9", "rounds=12", "eval_every=12")
     assert fedcomp(*network, *local) == 0
-    assert _last(tmp_path)["test/miou"] > 0.35
+    assert record(tmp_path)[-1]["test/miou"] > 0.35

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from fedcomp.status.__main__ import main as status
+from tests.left import assert_same_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm]
 
 SLURM = ("launcher=slurm", "launcher.mem_gb=1", "launcher.cpus=1", "device=cpu")
 LONG = ("rounds=3000", "eval_every=100", "checkpoint_every=50", "compressor=topk", "compressor.feedback=error")
-PATIENCE = 900  # seconds; a loaded machine takes a minute to import torch
+PATIENCE = 900  # seconds; a loaded machine takes a minute to
 
 
 def _start(root: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -61,18 +61,10 @@ def _process(root: Path, seed: int) -> int:
     raise AssertionError("no such run")
 
 
-def _result(root: Path, seed: int):
-    (folder,) = (path.parent for path in root.rglob(f"seed={seed}/checkpoint.pt"))
-    lines = [{**line, "seconds": 0} for line in read_lines(folder / "metrics.jsonl")]
-    content = torch.load(folder / "checkpoint.pt", weights_only=True)
-    return lines, content["ledger"], content["state"]
-
-
-def _assert_equal(one, other) -> None:
-    assert one[0] == other[0]
-    assert one[1] == other[1]
-    assert one[2].keys() == other[2].keys()
-    assert all(torch.equal(tensor, other[2][name]) for name, tensor in one[2].items())
+def _seed(root: Path, seed: int) -> Path:
+    """The folder of this seed's run."""
+    (folder,) = root.rglob(f"fedcomp/*/seed={seed}")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +73,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory):
     root = tmp_path_factory.mktemp("unbroken")
     command = ["launcher=joblib", "launcher.n_jobs=2", "device=cpu", *LONG, "seed=0,1", f"output_root={root}"]
     subprocess.run([sys.executable, "-m", "fedcomp", *command], check=True, timeout=PATIENCE)
-    return {seed: _result(root, seed) for seed in (0, 1)}
+    return {seed: _seed(root, seed) for seed in (0, 1)}
 
 
 def test_two_by_two_and_two_that_raise(tmp_path: Path, capsys) -> None:
@@ -113,14 +105,14 @@ def test_sigkill_of_one_of_two_packed_runs(tmp_path: Path, unbroken) -> None:
     assert "2 runs as 1 job of Slurm" in said
     assert "run 0 (seed=0) failed: killed by SIGKILL; the same command resumes it" in said
     assert "run 1 (seed=1) finished" in said
-    _assert_equal(_result(tmp_path, 1), unbroken[1])
+    assert_same_run(_seed(tmp_path, 1), unbroken[1])
     assert status([str(tmp_path)]) == 1
     code, said = _end(_start(tmp_path, *grid))
     assert code == 0, said
     assert "1 of 2 runs are finished already" in said
     log = "".join(path.read_text() for path in tmp_path.rglob("0.log"))
     assert "resuming after round" in log
-    _assert_equal(_result(tmp_path, 0), unbroken[0])
+    assert_same_run(_seed(tmp_path, 0), unbroken[0])
     assert status([str(tmp_path)]) == 0
 
 
@@ -137,7 +129,7 @@ def test_preempted_runs_save_are_requeued_and_resume(tmp_path: Path, unbroken) -
         assert "state saved" in log
         saved = int(log.split("interrupted after round ")[1].split()[0])
         assert f"resuming after round {saved}" in log, "no round is lost"
-        _assert_equal(_result(tmp_path, seed), unbroken[seed])
+        assert_same_run(_seed(tmp_path, seed), unbroken[seed])
     (supervisor,) = (path.read_text() for path in tmp_path.rglob("*_log.err"))
     assert "Requeued job" in supervisor or "REQUEUE" in supervisor.upper()
 
@@ -244,7 +236,7 @@ def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path
         (log,) = (path.read_text() for path in root.rglob(f"grids/*/{seed}.log"))
         assert "2 processes share cohorts of 20 clients, 5 at once" in log
         assert "resuming after round" in log
-        _assert_equal(_result(root, seed), _result(alone, seed))
+        assert_same_run(_seed(root, seed), _seed(alone, seed))
 
 
 def test_more_processes_than_clients_is_one_line(tmp_path: Path) -> None:
