@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,24 +56,31 @@ def write_status_in(folder: Path, status: Status) -> None:
     write_status(folder, status)
 
 
-def _signal_when_ready(runs: list[GridRun]) -> None:
-    for _ in range(1000):
-        if all(last_line(run.log) == "ready" for run in runs):
-            break
-        time.sleep(0.02)
-    os.kill(os.getpid(), signal.SIGUSR2)
+@contextmanager
+def _signalled_when_ready(*runs: GridRun) -> Iterator[None]:
+    """Within the block this process gets a signal once all these runs are ready."""
+
+    def wait() -> None:
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not all(last_line(run.log) == "ready" for run in runs):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_signal_reaches_all_and_stops_what_has_not_begun(tmp_path: Path, number: int) -> None:
     runs = [_run(tmp_path, index, LEAVES) for index in range(number)]
-    thread = threading.Thread(target=_signal_when_ready, args=(runs,))
-    thread.start()
-    with Children(grace=30) as children:
+    with Children(grace=30) as children, _signalled_when_ready(*runs):
         assert _see(children, runs) == [140] * number
         assert children.signal_received == signal.SIGUSR2
         assert children.run(_run(tmp_path, 9, "print('never')")) == 140
-    thread.join()
     assert [last_line(run.log) for run in runs] == ["saved"] * number
     assert not (tmp_path / "9.log").exists()
 
@@ -84,11 +93,8 @@ def test_joblib_says_once_what_an_interrupt_left(tmp_path: Path, capsys) -> None
     write_status_in(runs[0].folder, Status("interrupted", 12, "interrupted after round 12 of 20, state saved"))
     write_status_in(runs[2].folder, Status("failed", 0, "no such thing"))
     runs = [replace(run, command=(*run.command, "device=cpu")) for run in runs]
-    thread = threading.Thread(target=_signal_when_ready, args=(runs[:2],))
-    thread.start()
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit) as end, _signalled_when_ready(*runs[:2]):
         Joblib(n_jobs=2).launch(runs, tmp_path, lambda run: None)
-    thread.join()
     assert end.value.code == 128 + signal.SIGUSR2
     _, *lines, last = capsys.readouterr().err.splitlines()
     assert sorted(line.split("] ")[1] for line in lines) == [
@@ -100,11 +106,8 @@ def test_joblib_says_once_what_an_interrupt_left(tmp_path: Path, capsys) -> None
 
 def test_one_that_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
     run = _run(tmp_path, 0, DEAF)
-    thread = threading.Thread(target=_signal_when_ready, args=([run],))
-    thread.start()
-    with Children(grace=0.2) as children:
+    with Children(grace=0.2) as children, _signalled_when_ready(run):
         assert children.run(run) == -signal.SIGKILL
-    thread.join()
 
 
 def test_a_pack_saves_first_and_requeues_then(tmp_path: Path) -> None:
@@ -118,13 +121,10 @@ def test_a_pack_saves_first_and_requeues_then(tmp_path: Path) -> None:
         raise SystemExit(255)
 
     before = signal.signal(signal.SIGUSR2, requeue)
-    thread = threading.Thread(target=_signal_when_ready, args=([run],))
-    thread.start()
     try:
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, _signalled_when_ready(run):
             Pack(grace=30)([run])
     finally:
         signal.signal(signal.SIGUSR2, before)
-        thread.join()
     assert end.value.code == 255
     assert seen == ["saved"]

@@ -95,10 +95,3 @@ def test_a_run_failed_if_a_part_of_it_did(tmp_path: Path) -> None:
     assert errors[0] is None
     assert errors[1] == "killed by SIGKILL; the same command resumes it"
     assert errors[2] == "it ended without a message; the same command resumes it"
-
-
-def test_processes_that_nodes_cannot_share_are_refused() -> None:
-    with pytest.raises(ValueError, match="launcher.processes_per_run=3 must be a multiple of launcher.nodes=2"):
-        Slurm(processes_per_run=3, nodes=2)
-    with pytest.raises(ValueError, match="launcher.nodes=0 must be a whole number, 1 or more"):
-        Slurm(nodes=0)

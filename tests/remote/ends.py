@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,15 @@ def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder:
     except BaseException as error:
         said.put(f"client {number}: {type(error).__name__}: {error}")
         own.close(why=str(error))
+
+
+def gathered(end: ServerEnd, *clients: int) -> list[ClientEnd]:
+    """These clients' ends, once the server has them all."""
+    waiting = threading.Thread(target=end.gather, args=(len(clients), RUN), daemon=True)
+    waiting.start()
+    found = [ClientEnd(client, end.address, KEY, RUN) for client in clients]
+    waiting.join(20)
+    return found
 
 
 def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:

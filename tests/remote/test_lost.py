@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_le
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
-from tests.remote.ends import HERE, KEY, PATIENCE, RUN, context
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, context, gathered
 
 ROUNDS, DIES, RETURNS = 9, 3, 6
 
@@ -121,19 +120,11 @@ def test_a_client_dies_and_comes_back(name: str, tmp_path: Path) -> None:
             assert torch.equal(tensor, flatten(other)[part]), part
 
 
-def _here(end: ServerEnd, *clients: int) -> list[ClientEnd]:
-    waiting = threading.Thread(target=end.gather, args=(len(clients), RUN), daemon=True)
-    waiting.start()
-    found = [ClientEnd(client, end.address, KEY, RUN) for client in clients]
-    waiting.join(20)
-    return found
-
-
 def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
     said: list[str] = []
     end = ServerEnd(HERE, KEY, patience=0.2, say=said.append)
     end.may_go_on = True
-    late, stops, there = _here(end, 0, 1, 2)
+    late, stops, there = gathered(end, 0, 1, 2)
     assert end.begin(0) == ()
     end.tell_round(0, (), (0, 1, 2))
     stops.close(why="its disk is full")
@@ -155,7 +146,7 @@ def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
 
 def test_a_run_that_needs_all_stops() -> None:
     end = ServerEnd(HERE, KEY)
-    first, _ = _here(end, 0, 1)
+    first, _ = gathered(end, 0, 1)
     end.begin(0)
     first.close()
     with pytest.raises(Gone, match="client 0 is gone"):

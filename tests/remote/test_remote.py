@@ -21,7 +21,7 @@ from fedcomp.remote.simulation import check_possible
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance.algorithm import AlgorithmCase
-from tests.remote.ends import HERE, KEY, RUN, bytes_of, over_tcp
+from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd", "bicompfl_gr", "fedpm", "deltamask", "m3")
 
@@ -157,10 +157,7 @@ def test_a_client_that_comes_twice_is_refused() -> None:
 
 def test_a_client_that_is_late_or_gone_is_named() -> None:
     end = ServerEnd(HERE, KEY, patience=0.2)
-    waiting = threading.Thread(target=end.gather, args=(1, RUN), daemon=True)
-    waiting.start()
-    client = ClientEnd(0, end.address, KEY, RUN)
-    waiting.join(20)
+    (client,) = gathered(end, 0)
     with pytest.raises(Gone, match=r"client 0 sent nothing for 0\.2 s"):
         end.receive(0, 10)
     client.close()
