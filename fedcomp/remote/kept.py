@@ -40,18 +40,19 @@ class Kept:
 
     Attributes:
         folder: of the run; None: nothing outlives this process. absent: {round: clients that it left out}.
+        saved: the rounds after which the server has saved last, in this process.
     """
 
     folder: Path | None = None
     absent: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    saved: int | None = None
     _rounds: list[KeptRound] = field(default_factory=list)
-    _saved: int | None = None
     _index: int = 0
 
     def begin(self, index: int, absent: Sequence[int], clients: Iterable[int]) -> None:
         """A round begins, perhaps again. The first one follows the checkpoint that the run goes on from."""
-        if self._saved is None:
-            self._saved = index
+        if self.saved is None:
+            self.saved = index
             self._resume(index)
         self._index = index
         self._rounds = [one for one in self._rounds if one.index < index]
@@ -79,14 +80,9 @@ class Kept:
             )
         return [kept[at] for at in range(max(starts), index)]
 
-    @property
-    def saved(self) -> int | None:
-        """The rounds after which the server has saved last, in this process."""
-        return self._saved
-
     def save(self, away: Collection[int]) -> None:
         """The server saves after the last round, and so have all clients but those who are away."""
-        self._saved = self._index + 1
+        self.saved = self._index + 1
         if self.folder is not None:
             path = self.folder / KEPT
             if away:

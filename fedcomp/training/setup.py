@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -212,22 +211,20 @@ class _FileHandler(logging.FileHandler):
             super().close()
 
 
-class _log_file:
-    """Sends the package's log to `run.log` while a run lasts, and its notes to the console too."""
-
-    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
-        self._handler = _FileHandler(folder / LOG)
-        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        self._notes = _Notes(show)
-
-    def __enter__(self) -> None:
-        log.setLevel(logging.INFO)
-        log.addHandler(self._handler)
-        log.addHandler(self._notes)
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            log.error("%s", error, exc_info=is_in_code(error))
-        log.removeHandler(self._handler)
-        log.removeHandler(self._notes)
-        self._handler.close()
+@contextlib.contextmanager
+def _log_file(folder: Path, show: Callable[[str], None]) -> Iterator[None]:
+    """Within the block the package's log goes to `run.log`, and its notes to the console too."""
+    file, notes = _FileHandler(folder / LOG), _Notes(show)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.setLevel(logging.INFO)
+    log.addHandler(file)
+    log.addHandler(notes)
+    try:
+        yield
+    except BaseException as error:
+        log.error("%s", error, exc_info=is_in_code(error))
+        raise
+    finally:
+        log.removeHandler(file)
+        log.removeHandler(notes)
+        file.close()

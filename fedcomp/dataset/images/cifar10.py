@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -52,7 +52,7 @@ def load(
 
     Raises ValueError: files that are missing or damaged.
     """
-    from fedcomp.dataset.images.image import image_dataset
+    from fedcomp.dataset.images.image import image_dataset, samples_of
 
     if _takes_binary(root):
         train, test, names = _read_binary(below(root, BINARY)[0], check_md5)
@@ -68,17 +68,8 @@ def load(
         download,
         lambda folder, train, may: CIFAR10(folder, train, download=may),
     )
-    names = pickled.classes
-    return image_dataset("cifar10", colour(pickled), colour(pickled_test), names, mean, std, crop_padding, flip)
-
-
-def colour(split: Any) -> Samples:
-    """torchvision's [n, H, W, C] images, and their labels."""
-    import torch
-
-    from fedcomp.dataset.contract import Samples
-
-    return Samples(torch.from_numpy(split.data.copy()), torch.tensor(split.targets, dtype=torch.int64))
+    held_in, held_out = (samples_of(split.data, split.targets) for split in (pickled, pickled_test))
+    return image_dataset("cifar10", held_in, held_out, pickled.classes, mean, std, crop_padding, flip)
 
 
 def data_files(root: str, **_: object) -> list[Path]:
@@ -116,9 +107,7 @@ def _read_binary(folder: Path, check_md5: bool) -> tuple[Samples, Samples, list[
 
 def _read_batch(path: Path, num_classes: int, check_md5: bool) -> Samples:
     """The images and labels of one binary file. Raises ValueError: missing, of another size, foreign or changed."""
-    import torch
-
-    from fedcomp.dataset.contract import Samples
+    from fedcomp.dataset.images.image import samples_of
 
     remedy = "put the official file there (CIFAR-10 binary version), or set dataset.root"
     try:
@@ -141,5 +130,4 @@ def _read_batch(path: Path, num_classes: int, check_md5: bool) -> Samples:
         )
     if check_md5 and hashlib.md5(content, usedforsecurity=False).hexdigest() != MD5[path.name]:
         raise ValueError(f"dataset=cifar10: {path} is not the official file (its MD5 sum is another): {remedy}")
-    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return Samples(torch.from_numpy(np.ascontiguousarray(pixels)), torch.from_numpy(labels.astype(np.int64)))
+    return samples_of(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels.astype(np.int64))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.cifar10 import colour
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset
@@ -32,7 +31,7 @@ def load(
     """
     from torchvision.datasets import CIFAR100  # here, for it takes a second to import
 
-    from fedcomp.dataset.images.image import image_dataset
+    from fedcomp.dataset.images.image import image_dataset, samples_of
 
     train, test = fetch(
         "cifar100",
@@ -41,7 +40,8 @@ def load(
         download,
         lambda folder, train, may: CIFAR100(folder, train, download=may),
     )
-    return image_dataset("cifar100", colour(train), colour(test), train.classes, mean, std, crop_padding, flip)
+    held_in, held_out = (samples_of(split.data, split.targets) for split in (train, test))
+    return image_dataset("cifar100", held_in, held_out, train.classes, mean, std, crop_padding, flip)
 
 
 def data_files(root: str, **_: object) -> list[Path]:

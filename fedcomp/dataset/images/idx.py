@@ -48,9 +48,7 @@ def read_split(folder: Path, train: bool, ending: str = "") -> Samples:
 
     Raises FileNotFoundError; ValueError: a file is damaged, or has other labels than 0 to 9.
     """
-    import torch
-
-    from fedcomp.dataset.contract import Samples
+    from fedcomp.dataset.images.image import samples_of
 
     images, labels = (folder / f"{name}{ending}" for name in FILES[train])
     x, y = _read(images, 3), _read(labels, 1)
@@ -58,7 +56,7 @@ def read_split(folder: Path, train: bool, ending: str = "") -> Samples:
         raise ValueError(f"{images} has {len(x)} images, but {len(y)} labels")
     if y.max() >= 10:
         raise ValueError(f"{labels} has label {y.max()}, but labels are 0 to 9")
-    return Samples(torch.from_numpy(x[..., None]), torch.from_numpy(y.astype(np.int64)))
+    return samples_of(x[..., None], y.astype(np.int64))
 
 
 def _read(path: Path, num_axes: int) -> np.ndarray:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fedcomp.core.free_memory import free_bytes
@@ -53,6 +55,11 @@ def image_dataset(
         unlabelled=unlabelled,
         rescale=None if rescale is None else _factors(rescale),
     )
+
+
+def samples_of(pixels: np.ndarray, labels: ArrayLike) -> Samples:
+    """Pixels uint8 [n, H, W, C], copied only where they do not lie in this order, with their classes [n]."""
+    return Samples(torch.from_numpy(np.ascontiguousarray(pixels)), torch.as_tensor(labels, dtype=torch.int64))
 
 
 def check_fits(num: int, height: int, width: int, pixel_bytes: int = 3) -> None:

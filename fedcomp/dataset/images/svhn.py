@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
 
 if TYPE_CHECKING:
-    from fedcomp.dataset.contract import Dataset, Samples
+    from fedcomp.dataset.contract import Dataset
 
 
 def load(
@@ -36,7 +34,7 @@ def load(
     """
     from torchvision.datasets import SVHN  # here, for it takes a second to import
 
-    from fedcomp.dataset.images.image import image_dataset
+    from fedcomp.dataset.images.image import image_dataset, samples_of
 
     train, test = fetch(
         "svhn",
@@ -45,18 +43,8 @@ def load(
         download,
         lambda folder, train, may: SVHN(folder, "train" if train else "test", download=may),
     )
-    names = [str(digit) for digit in range(10)]
-    return image_dataset("svhn", _samples(train), _samples(test), names, mean, std, crop_padding, flip)
-
-
-def _samples(split: Any) -> Samples:
-    """torchvision's [n, C, H, W] images with channels last, and their labels."""
-    import torch
-
-    from fedcomp.dataset.contract import Samples
-
-    pixels = np.ascontiguousarray(split.data.transpose(0, 2, 3, 1))
-    return Samples(torch.from_numpy(pixels), torch.from_numpy(split.labels))
+    held_in, held_out = (samples_of(split.data.transpose(0, 2, 3, 1), split.labels) for split in (train, test))
+    return image_dataset("svhn", held_in, held_out, [str(digit) for digit in range(10)], mean, std, crop_padding, flip)
 
 
 def data_files(root: str, **_: object) -> list[Path]:
