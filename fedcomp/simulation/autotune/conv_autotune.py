@@ -21,6 +21,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
+from fedcomp.simulation.autotune.chunk_autotune import fastest_chunk
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
@@ -78,7 +79,8 @@ def plan_convolutions(
 
     Args:
         mode: auto (on a GPU the cached timings of this kind of GPU, else measured; on a CPU as off), measure (on any
-            device, without cached timings), off (grouped), or one of `FORMS` for all convolutions.
+            device, without cached timings; of other networks on a CPU the chunk size), off (grouped), or one of `FORMS`
+            for all convolutions.
         batch_size: samples of a client's step. most_clients: largest cohort.
         fixed_chunk: whether the user has set the chunk size, which then stays.
         path: of the run's plan; None: it is neither read nor written.
@@ -90,6 +92,14 @@ def plan_convolutions(
     if path is not None and path.exists():
         return ConvPlan.read(path)
     on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
+    alone, tunable = simulation.group.size == 1, isinstance(model, TunableModel) and bool(model.conv_algorithms)
+    if mode == "measure" and on_cpu and alone and not (tunable or fixed_chunk or is_safe()):
+        if (chosen := fastest_chunk(simulation, batch_size, most_clients)) is None:
+            return None
+        plan = ConvPlan((), chosen)
+        if path is not None:
+            plan.write(path)
+        return plan
     plain = is_safe() or mode == "off" or (mode == "auto" and on_cpu)
     if plain or not isinstance(model, TunableModel) or not model.conv_algorithms:
         plan = ConvPlan((), simulation.chunk_size)
