@@ -81,13 +81,13 @@ class Executor:
         return tensors_of(self.model)
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
+        """`work(data, *rows)` chunk by chunk; see `Clients.map_clients`."""
         sizes = self.shards.sizes[list(cohort.clients)]
-        places = _by_work(sizes)
-        num = len(places)
-        chunks = [places[first : first + self.chunk_size] for first in range(0, num, self.chunk_size)]
+        positions = _by_work(sizes)
+        num = len(positions)
+        chunks = [positions[first : first + self.chunk_size] for first in range(0, num, self.chunk_size)]
         rows = tuple(_cast(tensor, torch.float32, self.dtype) for tensor in rows)
-        in_order = len(chunks) == 1 and bool((places[1:] > places[:-1]).all())
+        in_order = len(chunks) == 1 and bool((positions[1:] > positions[:-1]).all())
         shares = self.group.split(chunks, lambda chunk: self._cost(sizes[chunk]))
 
         def work_on(chunk: np.ndarray) -> tuple[ClientChunk, np.ndarray, Tensor | None, Any]:
@@ -151,7 +151,7 @@ class Executor:
     def _gradients(
         self, parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor
     ) -> int | np.ndarray | Tensor:
-        """Component gradients [M] of each client (an int: the same), from (places, gradients) of own chunks."""
+        """Component gradients [M] of each client (an int: the same), from (positions, gradients) of own chunks."""
         if self.group.size == 1 and parts:
             same = parts[0][1]
             if len(parts) == 1 and isinstance(same, int) and len(parts[0][0]) == num:
@@ -186,17 +186,17 @@ def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
 def _by_client(
     parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor
 ) -> np.ndarray | Tensor:
-    """[M] counts from those of chunks with their places; a tensor if any lies on a GPU, without synchronising."""
+    """[M] counts from those of chunks with their positions; a tensor if any lies on a GPU, without synchronising."""
     if any(isinstance(own, Tensor) for _, own in parts):
         whole = ids.new_zeros(num)
-        for places, own in parts:
-            on_host = np.full(len(places), own) if isinstance(own, int) else own
+        for positions, own in parts:
+            on_host = np.full(len(positions), own) if isinstance(own, int) else own
             found = on_host if isinstance(on_host, Tensor) else to_device(on_host, ids.device)
-            whole.index_copy_(0, to_device(places, ids.device), found)
+            whole.index_copy_(0, to_device(positions, ids.device), found)
         return whole
     counts = np.zeros(num, np.int64)
-    for places, own in parts:
-        counts[places] = own
+    for positions, own in parts:
+        counts[positions] = own
     return counts
 
 
@@ -205,7 +205,7 @@ def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
 
 
 def _by_work(sizes: np.ndarray) -> np.ndarray:
-    """[M] places of the clients, those with most samples first, so that finished clients are the last rows."""
+    """[M] positions of the clients, those with most samples first, so that finished clients are the last rows."""
     return np.argsort(-sizes, kind="stable")
 
 

@@ -71,12 +71,12 @@ class VmappedClients:
 
     Attributes:
         executor: of the joined federation. cohort: its clients of this round.
-        places: [n] their rows among the R M rows. num_clients: of one repetition.
+        positions: [n] their rows among the R M rows. num_clients: of one repetition.
     """
 
     executor: Executor
     cohort: Cohort
-    places: Tensor
+    positions: Tensor
     num_clients: int
 
     @property
@@ -98,19 +98,21 @@ class VmappedClients:
         return map(function, pieces)
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        """As `Clients.run`; padding rows come back as zeros."""
+        """As `Clients.map_clients`; padding rows come back as zeros."""
         if not isinstance(cohort, PaddedCohort):
             raise NotVmappable("work for a part of the cohort")
         built: list[Any] = []
 
         def outside(_: Tensor, *rows_RM: Tensor) -> tuple[Tensor, ...]:
             num_rows = rows_RM[0].shape[:2] if rows_RM else _.shape
-            result = self.executor.map_clients(work, self.cohort, *[one.flatten(0, 1)[self.places] for one in rows_RM])
+            result = self.executor.map_clients(
+                work, self.cohort, *[one.flatten(0, 1)[self.positions] for one in rows_RM]
+            )
             built.append(result)
 
             def with_padding(part: Tensor) -> Tensor:
                 whole = part.new_zeros(num_rows.numel(), *part.shape[1:])
-                return whole.index_copy_(0, self.places, part).unflatten(0, num_rows)
+                return whole.index_copy_(0, self.positions, part).unflatten(0, num_rows)
 
             return tuple(flatten(map_tensors(with_padding, result)).values())
 

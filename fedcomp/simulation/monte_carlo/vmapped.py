@@ -88,7 +88,7 @@ class VmappedRepetitions:
             (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
         )
         executor = replace(self.whole.clients(client_key, round_ledger), may_fail=True)
-        clients = VmappedClients(executor, rows.cohort, rows.places, num_clients)
+        clients = VmappedClients(executor, rows.cohort, rows.positions, num_clients)
         keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
@@ -105,7 +105,7 @@ class VmappedRepetitions:
         ledger.merge(round_ledger)
         if round_ledger.legs is not None:
             _keep_legs(round_ledger.legs, every, logs)
-        each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
+        each = {name: value.flatten(0, 1)[rows.positions] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
         return new, RoundResult(rows.everybody, each, tuple(sizes), shared)
 
@@ -158,7 +158,7 @@ class _Rows:
 
     Attributes:
         ids: [R, M] client numbers, 0 where there is none. weight: [R, M], 0 there.
-        places: [n] rows of the n clients among the R M rows.
+        positions: [n] rows of the n clients among the R M rows.
         cohort: the n clients, numbered in the joined federation. everybody: the same, numbered in their repetition.
     """
 
@@ -167,9 +167,9 @@ class _Rows:
         self.weight = pad_sequence([cohort.weight for cohort in cohorts], batch_first=True)
         sizes = np.array([cohort.size for cohort in cohorts])
         taken = np.arange(self.ids.shape[1]) < sizes[:, None]
-        self.places = torch.from_numpy(np.flatnonzero(taken)).to(self.ids.device)
+        self.positions = torch.from_numpy(np.flatnonzero(taken)).to(self.ids.device)
         before = torch.tensor(present, device=self.ids.device)[:, None] * num_clients
-        ids, weight = (self.ids + before).flatten()[self.places], self.weight.flatten()[self.places]
+        ids, weight = (self.ids + before).flatten()[self.positions], self.weight.flatten()[self.positions]
         numbers = [at * num_clients + client for at, one in zip(present, cohorts) for client in one.clients]
         self.cohort = Cohort(ids, weight, tuple(numbers))
         self.everybody = replace(self.cohort, clients=tuple(client for one in cohorts for client in one.clients))
