@@ -5,9 +5,10 @@ Shape legend: R repetitions, N clients of each, M rows, n draws a row.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -25,42 +26,62 @@ class NotVmappable(RuntimeError):
 
 
 @dataclass(frozen=True)
-class ClientKey(Key):
-    """A key for R N clients: client i of repetition r has the number r N + i, and draws from repetition r's key.
+class KeyOfEach(Key):
+    """A key for all repetitions, of which each draws from its own.
 
     Attributes:
-        keys: one a repetition. num_clients: N.
+        keys: one a repetition.
     """
 
     keys: tuple[Key, ...] = ()
-    num_clients: int = 1
 
     @property
     def seed(self) -> int:
         """There is no single one."""
         raise NotVmappable("a draw for all repetitions from one generator")
 
-    def fold_in(self, *parts: int | str) -> ClientKey:
+    def fold_in(self, *parts: int | str) -> Self:
         return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
+
+    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._of_each("bits", ids_M, num, start)
+
+    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._of_each("uniform", ids_M, num, start)
+
+    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._of_each("rademacher", ids_M, num, start)
+
+    def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._of_each("normal", ids_M, num, start)
+
+    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
+        return self._of_each("choice", ids_M, num, out_of)
+
+    @abstractmethod
+    def _of_each(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
+        """What the method `name` of each key draws."""
+
+
+@dataclass(frozen=True)
+class ClientKey(KeyOfEach):
+    """A key for R N clients: client i of repetition r has the number r N + i, and draws from repetition r's key.
+
+    Attributes:
+        num_clients: N.
+    """
+
+    num_clients: int = 1
 
     def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         if ids_M.device.type == "cpu" and num <= SHORT:
             return torch.from_numpy(self._words(ids_M.numpy(), num, start))
-        return self._each("bits", ids_M, num, start)
+        return super().bits(ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         if ids_M.device.type == "cpu" and num <= SHORT:
             return (self.bits(ids_M, num, start) >> 8).to(torch.float32) * 2.0**-24
-        return self._each("uniform", ids_M, num, start)
-
-    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._each("rademacher", ids_M, num, start)
-
-    def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._each("normal", ids_M, num, start)
-
-    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
-        return self._each("choice", ids_M, num, out_of)
+        return super().uniform(ids_M, num, start)
 
     def _words(self, ids_M: np.ndarray, num: int, start: int) -> np.ndarray:
         """[M, n] int64: as `Key.bits`, with a Philox key for each row."""
@@ -73,7 +94,7 @@ class ClientKey(Key):
         words = philox_numpy((seeds & np.uint64(MASK), seeds >> np.uint64(32)), counter)
         return words.transpose(1, 2, 0).reshape(len(ids_M), 4 * num_counters).view(np.int64)[:, :num]
 
-    def _each(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
+    def _of_each(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
         """Each repetition's rows by themselves."""
         repetition, drawn = ids_M // self.num_clients, None
         for number in repetition.unique().tolist():
@@ -85,41 +106,16 @@ class ClientKey(Key):
 
 
 @dataclass(frozen=True)
-class VmappedKey(Key):
-    """A key inside `torch.func.vmap` over repetitions: every draw is made from each repetition's own key.
+class VmappedKey(KeyOfEach):
+    """A key inside `torch.func.vmap` over repetitions.
 
     Attributes:
-        keys: one a repetition.
         anchor: any tensor that is mapped over repetitions; draws must be, even where client numbers are not.
     """
 
-    keys: tuple[Key, ...] = ()
     anchor: Tensor | None = None
 
-    @property
-    def seed(self) -> int:
-        """There is no single one."""
-        raise NotVmappable("a draw for all repetitions from one generator")
-
-    def fold_in(self, *parts: int | str) -> VmappedKey:
-        return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
-
-    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("bits", ids_M, num, start)
-
-    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("uniform", ids_M, num, start)
-
-    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("rademacher", ids_M, num, start)
-
-    def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("normal", ids_M, num, start)
-
-    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
-        return self._mapped("choice", ids_M, num, out_of)
-
-    def _mapped(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
+    def _of_each(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
         def draw(_: Tensor, ids_RM: Tensor) -> tuple[Tensor]:
             return (torch.stack([getattr(key, name)(ids, *options) for key, ids in zip(self.keys, ids_RM)]),)
 
