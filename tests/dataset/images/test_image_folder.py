@@ -9,6 +9,7 @@ from PIL import Image
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images import image_folder
+from tests.looped import looped
 
 CACHE = ".fedcomp_as_is.npz"
 
@@ -20,12 +21,16 @@ def write_image(path, height=4, width=5, value=0):
     return pixels
 
 
-@pytest.fixture
-def folder(tmp_path):
+def filled(root):
     for split in ("train", "test"):
         for place, name in enumerate(("cat/b.png", "cat/a.png", "dog/a.png")):
-            write_image(tmp_path / split / name, value=10 * place)
-    return tmp_path
+            write_image(root / split / name, value=10 * place)
+    return root
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return filled(tmp_path)
 
 
 def test_classes_and_pixels(folder):
@@ -84,20 +89,35 @@ def test_other_names_and_sizes(folder):
     assert (dataset.name, tuple(dataset.train.x.shape)) == ("pets", (4, 8, 8, 3))
 
 
-def test_sizes_that_differ(folder):
-    write_image(folder / "train" / "dog" / "b.png", 6, 6)
-    with pytest.raises(ValueError, match=r"b.png is 6x6, but .*a.png is 4x5: .* set dataset.size to resize them"):
-        image_folder.load(folder=str(folder))
+OF_TEST = ("test/cat/b.png", "test/cat/a.png", "test/dog/a.png")
 
 
-def test_splits_that_differ(folder):
-    for name in ("cat/b.png", "cat/a.png", "dog/a.png"):
-        write_image(folder / "test" / name, 6, 6)
-    with pytest.raises(ValueError, match=r"images of 'train' are 4x5, of 'test' 6x6; set dataset.size"):
-        image_folder.load(folder=str(folder))
-    write_image(folder / "test" / "fox" / "a.png", 6, 6)
-    with pytest.raises(ValueError, match=r"must hold the same class folders, but differ in: fox"):
-        image_folder.load(folder=str(folder))
+@looped(
+    "images, options, line",
+    [
+        (["train/dog/b.png"], {}, r"b.png is 6x6, but .*a.png is 4x5: .* set dataset.size to resize them"),
+        (OF_TEST, {}, r"images of 'train' are 4x5, of 'test' 6x6; set dataset.size"),
+        ((*OF_TEST, "test/fox/a.png"), {}, r"must hold the same class folders, but differ in: fox"),
+        ((), {"size": 0}, "dataset.size=0 must be a whole number, 1 or more"),
+        ((), {"size": "big"}, "dataset.size=big must be a whole number"),
+        ((), {"size": 2.5}, "dataset.size=2.5 must be a whole number"),
+        ((), {"owner": "("}, r"dataset.owner='\(' is no regular expression"),
+        ((), {"owner": "cat"}, r"dataset.owner='cat' must have one group"),
+        ((), {"owner": "(c)(a)"}, r"dataset.owner='\(c\)\(a\)' must have one group"),
+        ((), {"owner": r"cat/(\w)"}, r"image .*/train/dog/a.png does not match 'cat.*' \(dataset.owner\)"),
+        ((), {"owner": r"/(x*)"}, r"image .*/train/cat/a.png does not match"),
+        ((), {"owner": 1}, r"image .*/train/cat/a.png lies in no folder of level 1"),
+        ((), {"owner": 0}, r"dataset.owner=0 must be 1 or more levels"),
+        ((), {"owner": True}, r"dataset.owner=True must be 1 or more levels"),
+    ],
+)
+def test_what_it_refuses(tmp_path_factory, images, options, line):
+    """`images` are of 6 x 6 pixels, all others of 4 x 5."""
+    folder = filled(tmp_path_factory.mktemp("images"))
+    for name in images:
+        write_image(folder / name, 6, 6)
+    with pytest.raises(ValueError, match=line):
+        image_folder.load(folder=str(folder), **options)
 
 
 def test_an_image_that_is_none(folder):
@@ -114,12 +134,6 @@ def test_missing_folders(tmp_path):
     with pytest.raises(ValueError, match=r"no images in /.*/train \(Found no valid file") as error:
         image_folder.load(folder=str(tmp_path))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("size", [0, "big", 2.5])
-def test_a_size_that_is_none(folder, size):
-    with pytest.raises(ValueError, match=r"dataset.size=.* must be a whole number, 1 or more"):
-        image_folder.load(folder=str(folder), size=size)
 
 
 def test_grey_images_have_one_channel(tmp_path):
@@ -208,24 +222,6 @@ def test_owners_from_names_and_from_folders(tmp_path, owner):
         assert dataset.train.y.tolist() == [0, 0, 1, 1]
         assert dataset.train.owner.tolist() == [0, 1, 0, 2]
         assert dataset.test.owner is None
-
-
-@pytest.mark.parametrize(
-    ("owner", "line"),
-    [
-        ("(", r"dataset.owner='\(' is no regular expression"),
-        ("cat", r"dataset.owner='cat' must have one group"),
-        ("(c)(a)", r"dataset.owner='\(c\)\(a\)' must have one group"),
-        (r"cat/(\w)", r"image .*/train/dog/a.png does not match 'cat.*' \(dataset.owner\)"),
-        (r"/(x*)", r"image .*/train/cat/a.png does not match"),
-        (1, r"image .*/train/cat/a.png lies in no folder of level 1"),
-        (0, r"dataset.owner=0 must be 1 or more levels"),
-        (True, r"dataset.owner=True must be 1 or more levels"),
-    ],
-)
-def test_wrong_owners(folder, owner, line):
-    with pytest.raises(ValueError, match=line):
-        image_folder.load(folder=str(folder), owner=owner)
 
 
 def test_a_folder_of_classes_is_split_by_a_seed_of_its_own(tmp_path):
