@@ -42,7 +42,7 @@ class HookState:
     Attributes:
         compressor: of the messages of `all_gather_hook`. fraction: of the entries that `shared_randk_hook` sends.
         rank: of `powersgd_hook`.
-        lr: None: gradients are sent, and the optimiser does the rest. A rate: the step -lr g is sent, as a client of a
+        lr: None: gradients are sent, and the optimizer does the rest. A rate: the step -lr g is sent, as a client of a
             simulation does, and what the hook returns is for `torch.optim.SGD(lr=1)`.
         step: number of the next step. count: what this process has sent.
         tensors: memories, by what and of which parameter they are, such as `error.3`.

@@ -1,6 +1,6 @@
 """A compressor is a codec with a sender's memory, a receiver's estimator, and what both ends predict.
 
-Shape legend: M senders in the cohort, N clients, D entries.
+Shape legend: M senders in the cohort, N clients, D entries, d of them compressed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from fedcomp.compressor.columns import AllColumns, SomeColumns
 from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
@@ -22,7 +21,8 @@ from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_n
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import OptionError, options_of
 from fedcomp.random.keys import Key
-from fedcomp.wire import Link, Payload, SharedKnowledge
+from fedcomp.wire import Field, Link, Payload, SharedKnowledge
+from fedcomp.wire.coding import Float
 
 Part = TypeVar("Part")
 
@@ -37,7 +37,8 @@ class Compressor:
         estimator: the receiver's joint decoder.
         predictor: what messages are differences to.
         measures_error: whether messages carry their error, for `codec/error` (`measured.py`).
-        columns: what of a vector is compressed; memories are those of these columns.
+        part: the columns that the codec compresses, of which memories are; the others go as floats in the same message,
+            and papers leave these out of their counts. None: all columns.
         group: its config key, for errors: compressor, or downlink.
     """
 
@@ -46,7 +47,7 @@ class Compressor:
     estimator: Estimator = field(default_factory=WeightedSum)
     predictor: Predictor = field(default_factory=NoPrediction)
     measures_error: bool = False
-    columns: AllColumns = field(default_factory=AllColumns)
+    part: ParameterSubset | None = None
     group: str = field(default="compressor", compare=False)
 
     def __post_init__(self) -> None:
@@ -81,12 +82,14 @@ class Compressor:
     def for_tensors(self, tensors: tuple[ParameterTensor, ...]) -> Compressor:
         """The same for vectors of these tensors, whose normalisation layers it sends uncompressed, as floats.
 
-        It is the compressor itself where there are none of these, or no others, or the codec loses nothing.
+        Their scales and shifts are few and large: FedMRN (its section 5.1) and the programs that it compares with send
+        them uncompressed. It is the compressor itself where there are none of these, or no others, or the codec loses
+        nothing.
         """
         part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
         if self.codec.near_lossless or not part.size or not part.rest.size:
-            return replace(self, columns=AllColumns())
-        return replace(self, columns=SomeColumns(part))
+            return replace(self, part=None)
+        return replace(self, part=part)
 
     @property
     def uses_correlation(self) -> bool:
@@ -144,30 +147,35 @@ class Compressor:
         inner = self.coded(x)
         if self.predicts:
             inner = inner - self.predicted(memory, cohort)
-        known, rows = self.columns.known(common), take_rows(memory.sender, cohort)
+        rows = take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
-        payload, rows = self.feedback.encode(codec, inner, rows, known, sender_key)
+        payload, rows = self.feedback.encode(codec, inner, rows, self._known(common), sender_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
             raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
-        return self.columns.join(payload, x), replace(memory, sender=put_rows(memory.sender, cohort, rows))
+        if self.part is not None:
+            assert "uncompressed" not in payload.fields, "a codec has a field called uncompressed"
+            rest = Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)
+            payload = replace(payload, fields={**payload.fields, "uncompressed": rest})
+        return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
 
     def estimate(
         self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Memory]:
         """The receiver's estimate [D] of `cohort.weight @ x`."""
-        coded, known = self.columns.coded(payload), self.columns.known(common)
+        (coded, rest), known = self._opened(payload), self._known(common)
         receiver, shared = memory.receiver, memory.shared
         if self.predicts:
             estimate, shared = self.predictor.mean(self.codec.decode(coded, known), shared, cohort)
         else:
             estimate, receiver = self.estimator.estimate(self.codec, coded, receiver, cohort, known)
-        return self.columns.whole(estimate, payload, cohort.weight), Memory(memory.sender, receiver, shared)
+        others = None if rest is None else cohort.weight @ rest
+        return self._whole(estimate, others), Memory(memory.sender, receiver, shared)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] each sender's message, decoded by itself."""
-        decoded = self.codec.decode(self.columns.coded(payload), self.columns.known(common))
-        return self.columns.whole(decoded, payload)
+        coded, rest = self._opened(payload)
+        return self._whole(self.codec.decode(coded, self._known(common)), rest)
 
     @property
     def predicts(self) -> bool:
@@ -193,23 +201,24 @@ class Compressor:
 
     def coded(self, x: Tensor) -> Tensor:
         """The columns of x [..., D] that the codec compresses."""
-        return self.columns.take(x)
+        return x if self.part is None else self.part.take(x)
 
     def num_coded(self, dim: int) -> int:
         """How many of a vector's `dim` entries the codec compresses."""
-        return self.columns.size(dim)
+        return dim if self.part is None else self.part.size
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The codec's bound omega on E||C(x) - x||^2 / ||x||^2; None: it is biased, or has none in closed form."""
-        return self.codec.omega(self.columns.layers(layers), num_senders) if self.codec.unbiased else None
+        return self.codec.omega(self._coded_layers(layers), num_senders) if self.codec.unbiased else None
 
     def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The bound omega_av on E||mean (C_i(x_i) - x_i)||^2 / mean ||x_i||^2; None as in `omega`."""
-        return self.codec.omega_of_mean(self.columns.layers(layers), num_senders) if self.codec.unbiased else None
+        return self.codec.omega_of_mean(self._coded_layers(layers), num_senders) if self.codec.unbiased else None
 
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""
-        return self.columns.padded(memory.sender)
+        rows = memory.sender
+        return rows if self.part is None else self._whole(rows, rows.new_zeros(len(rows), self.part.rest.size))
 
     def send_up(
         self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, sender_key: Key
@@ -231,6 +240,34 @@ class Compressor:
         """The server broadcasts x [D] to `receivers`; returns the vector [D] that each decodes."""
         payload, memory = self.encode(x[None], memory, sender, common, sender_key)
         return self.estimate(link.broadcast(payload, receivers), memory, sender, common)
+
+    def _coded_layers(self, layers: tuple[int, ...]) -> tuple[int, ...]:
+        return layers if self.part is None else self.part.layers
+
+    def _known(self, common: SharedKnowledge) -> SharedKnowledge:
+        """What both ends know of the coded columns."""
+        if self.part is None:
+            return common
+        side = common.side_information
+        side = None if side is None else self.part.take(side)
+        return replace(common, layers=self.part.layers, side_information=side)
+
+    def _opened(self, payload: Payload) -> tuple[Payload, Tensor | None]:
+        """(the codec's message alone, the other columns [M, D - d]; None: there are no others)."""
+        if self.part is None:
+            return payload, None
+        fields = dict(payload.fields)
+        others = {name: fields.pop(name) for name in ("uncompressed",) if name in fields}
+        (rest,) = Payload(others).expect(uncompressed=self.part.rest.size)
+        return replace(payload, fields=fields), rest
+
+    def _whole(self, coded: Tensor, rest: Tensor | None) -> Tensor:
+        """[..., D] from the coded columns [..., d] and the others."""
+        if self.part is None or rest is None:
+            return coded
+        whole = coded.new_empty(*coded.shape[:-1], self.part.dim)
+        self.part.rest.put_(whole, rest)
+        return self.part.put_(whole, coded)
 
 
 def _named(option: str, name: str, known: Mapping[str, Part]) -> Part:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from fedcomp.compressor import Codec, Compressor
-from fedcomp.compressor.columns import SomeColumns
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.feedback import ErrorFeedback
@@ -79,9 +78,7 @@ class Against(Dense):
 
 
 def test_side_information_is_that_of_the_compressed_columns() -> None:
-    spared = Compressor(
-        Against(), columns=SomeColumns(ParameterSubset.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
-    )
+    spared = Compressor(Against(), part=ParameterSubset.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
     common = SharedKnowledge(Key(("k",)), COHORT.ids, SIZES, side_information=torch.arange(36.0).expand(2, -1))
     estimate, _ = spared.send_up(X, spared.init(5, X[0]), COHORT, Link(Ledger()), common, Key(("coin",)))
     assert torch.allclose(estimate, COHORT.weight @ X, atol=1e-5)
@@ -103,5 +100,5 @@ def test_nothing_to_spare_is_the_compressor_itself() -> None:
     assert sign.for_tensors((TENSORS[0], TENSORS[2])) == sign
     assert dense.for_tensors(TENSORS) == dense
     assert sign.for_tensors((TENSORS[1],)) == sign
-    assert isinstance(sign.for_tensors(TENSORS).columns, SomeColumns)
+    assert sign.for_tensors(TENSORS).part is not None
     assert ParameterSubset.of(TENSORS, lambda tensor: tensor.kind == NORMALISATION).size == 3

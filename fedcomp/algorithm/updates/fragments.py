@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.columns import AllColumns
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
 from fedcomp.wire import SharedKnowledge
@@ -44,7 +43,7 @@ class Fragment:
 
     def own(self, compressor: Compressor) -> Compressor:
         """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""
-        return compressor.for_tensors(self.tensors) if compressor.columns != AllColumns() else compressor
+        return compressor.for_tensors(self.tensors) if compressor.part is not None else compressor
 
     def send_up(
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context

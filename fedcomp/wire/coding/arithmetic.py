@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, check_within, to_row
+from fedcomp.wire.coding.contract import Coding, WireError, bits_for, check_within, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 
 UNIT = 1 << 20
@@ -29,7 +29,7 @@ TOP = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Arithmetic:
+class Arithmetic(Coding):
     """An arithmetic code of entries 0 and 1.
 
     Attributes:
@@ -38,7 +38,6 @@ class Arithmetic:
     """
 
     probability: Tensor | None = None
-    dtype = None
 
     def fixed_bits(self, num: int) -> int | None:
         return None

@@ -1,4 +1,4 @@
-"""The protocol of codings, and the functions that they share.
+"""What a coding is, and the functions that they share.
 
 A coding counts the bits of all rows without writing them (`bits`, `fixed_bits`), and writes and reads one row (`write`,
 `read`) on the row's device. Both must agree to the bit, which `WireLink` checks for every message. Entries that do not
@@ -9,7 +9,7 @@ Shape legend: M rows (senders), n entries a row.
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -19,42 +19,40 @@ class WireError(ValueError):
     """A message that is truncated, padded or damaged, or was written by another codec or for another vector."""
 
 
-class Coding(Protocol):
-    """A code for the entries of a field.
-
-    Attributes:
-        dtype: of the floats that it writes; None: it writes non-negative integers, of any integer type.
-    """
+class Coding(ABC):
+    """A code for the entries of a field; a frozen dataclass of options."""
 
     @property
-    def dtype(self) -> torch.dtype | None: ...
+    def dtype(self) -> torch.dtype | None:
+        """Of the floats that it writes; None: it writes non-negative integers, of any integer type."""
+        return None
 
     def fixed_bits(self, num: int) -> int | None:
         """Bits of `num` entries if they do not depend on the values, else None."""
-        ...
+        return None if num else 0
 
+    @abstractmethod
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         """[M] int64 bits of each row of data [M, n]: of all its entries, or of its first `count` [M] entries.
 
         Computed on the data's device without synchronisation.
         """
-        ...
 
+    @abstractmethod
     def check(self, row: Tensor) -> None:
         """Raise WireError, which says what is allowed, unless every entry of one row [n] of the right type fits."""
-        ...
 
+    @abstractmethod
     def write(self, row: Tensor) -> Tensor:
         """The bits (uint8 of 0 and 1) of one row [n] that fits, on its device; maybe a view of it: do not modify."""
-        ...
 
+    @abstractmethod
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         """Read `num` entries from `bits[start:]`: the row [num] of `dtype` on their device, and the end of its bits.
 
         Raises:
             WireError: the bits end too early, or are not the code of `num` allowed entries.
         """
-        ...
 
 
 def bits_for(num_values: int) -> int:

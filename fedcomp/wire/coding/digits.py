@@ -8,13 +8,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, check_within, integer_dtype, take_bits, to_row
+from fedcomp.wire.coding.contract import Coding, WireError, bits_for, check_within, integer_dtype, take_bits, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import blocks, bytes_of, pack_bits, unpack_bits, unsigned_of
 
 
 @dataclass(frozen=True)
-class Digits:
+class Digits(Coding):
     """Integers in [0, base), in groups of g digits in b bytes: the number sum_j digit_j base^j.
 
     g is the number of digits that fit in b bytes, and b <= 8 has the fewest bits per digit: for base 3, five digits per
@@ -23,8 +23,6 @@ class Digits:
     """
 
     base: int
-
-    dtype = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.base < 1 << 32:

@@ -18,7 +18,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, check_below, check_within, min_max, sum_sent, take_bits, to_row
+from fedcomp.wire.coding.contract import (
+    Coding,
+    WireError,
+    check_below,
+    check_within,
+    min_max,
+    sum_sent,
+    take_bits,
+    to_row,
+)
 from fedcomp.wire.coding.packed_bytes import bits_of, integers_of, nonzero_indices
 
 LARGEST_WIDTH = 53
@@ -30,7 +39,7 @@ _JUMPS = ((1, 1), (2, 2), (4, 3), (8, 1), (16, 4), (32, 1))
 
 
 @dataclass(frozen=True)
-class Elias:
+class Elias(Coding):
     """Omega codes of positive integers.
 
     Attributes:
@@ -38,10 +47,6 @@ class Elias:
     """
 
     limit: int = 1 << LARGEST_WIDTH
-    dtype = None
-
-    def fixed_bits(self, num: int) -> int | None:
-        return None if num else 0
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return sum_sent(omega_bits(data), count)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.wire.coding.contract import (
+    Coding,
     WireError,
     check_below,
     check_within,
@@ -22,7 +23,7 @@ FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.f
 
 
 @dataclass(frozen=True)
-class Unsigned:
+class Unsigned(Coding):
     """Integers in [0, 2^width), most significant bit first.
 
     Attributes:
@@ -34,8 +35,6 @@ class Unsigned:
     width: int
     limit: int | None = None
     limits: tuple[int, ...] | None = None
-
-    dtype = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.width <= 63:
@@ -69,7 +68,7 @@ class Unsigned:
 
 
 @dataclass(frozen=True)
-class Float:
+class Float(Coding):
     """IEEE floats of the given type, unchanged."""
 
     dtype: torch.dtype = torch.float32

@@ -8,33 +8,45 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, check_within, row_bits, sum_sent, to_row
+from fedcomp.wire.coding.contract import (
+    Coding,
+    WireError,
+    bits_for,
+    check_within,
+    row_bits,
+    sum_sent,
+    to_row,
+)
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import bits_of, nonzero_indices
 
 
 @dataclass(frozen=True)
-class Ascending:
+class Ascending(Coding):
     """Distinct indices in [0, span) in ascending order, ceil(log2(span)) bits each."""
 
     span: int
-    dtype = None
+
+    @property
+    def width(self) -> int:
+        """Bits per entry."""
+        return bits_for(self.span)
 
     def fixed_bits(self, num: int) -> int:
-        return num * bits_for(self.span)
+        return num * self.width
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        return row_bits(data, count, bits_for(self.span))
+        return row_bits(data, count, self.width)
 
     def check(self, row: Tensor) -> None:
         check_within(row, 0, self.span)
         self._check_order(row)
 
     def write(self, row: Tensor) -> Tensor:
-        return Unsigned(bits_for(self.span), self.span).write(row)
+        return Unsigned(self.width, self.span).write(row)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        row, end = Unsigned(bits_for(self.span), self.span).read(bits, start, num, dtype)
+        row, end = Unsigned(self.width, self.span).read(bits, start, num, dtype)
         self._check_order(row)
         return row, end
 
@@ -44,11 +56,10 @@ class Ascending:
 
 
 @dataclass(frozen=True)
-class Bitmap:
+class Bitmap(Coding):
     """One bit per entry, `ones` of which are set."""
 
     ones: int
-    dtype = None
 
     def fixed_bits(self, num: int) -> int:
         return num
@@ -75,7 +86,7 @@ class Bitmap:
 
 
 @dataclass(frozen=True)
-class Rice:
+class Rice(Coding):
     """Golomb-Rice codes of non-negative integers v: v >> r in unary (ended by a one), and the r low bits of v.
 
     Solomon Golomb, "Run-length encodings", 1966; Robert Rice, 1979. The unary parts of all entries come first, then all
@@ -89,10 +100,6 @@ class Rice:
 
     parameter: int
     span: int | None = None
-    dtype = None
-
-    def fixed_bits(self, num: int) -> int | None:
-        return None if num else 0
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return sum_sent(data >> self.parameter, count) + row_bits(data, count, 1 + self.parameter)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.accelerated import is_safe
-from fedcomp.wire.coding.contract import WireError, check_within, integer_dtype, to_row
+from fedcomp.wire.coding.contract import Coding, WireError, check_within, integer_dtype, to_row
 from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import nonzero_indices
@@ -18,7 +18,7 @@ COMPILED_FROM = 1 << 16
 
 
 @dataclass(frozen=True)
-class RunLength:
+class RunLength(Coding):
     """A vector of levels in [-s, s], stored as level + s, of which only the nonzero levels are written.
 
     The message has their number plus one and the distance of each from the previous one (Elias codes), a bit per sign,
@@ -29,7 +29,6 @@ class RunLength:
     """
 
     levels: int
-    dtype = None
 
     def fixed_bits(self, num: int) -> int | None:
         return None if num else 1

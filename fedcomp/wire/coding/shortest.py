@@ -12,7 +12,7 @@ from fedcomp.wire.coding.fixed import Unsigned
 
 
 @dataclass(frozen=True)
-class Shortest:
+class Shortest(Coding):
     """Writes every row in its shortest coding, after the number of the coding in ceil(log2(#codings)) bits.
 
     A row without entries takes no bits.

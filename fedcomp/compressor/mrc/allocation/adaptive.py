@@ -25,7 +25,7 @@ from fedcomp.compressor.mrc.allocation.contract import CAPACITIES, SHARES, check
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
 from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload, WireError
-from fedcomp.wire.coding import Unsigned, bits_for
+from fedcomp.wire.coding import Coding, Unsigned, bits_for
 from fedcomp.wire.coding.contract import take_bits, to_row
 
 MAX_RATIO = 100.0
@@ -134,7 +134,7 @@ def merged(ends: list[np.ndarray]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Coding):
     """A coding of sizes in [1, longest] that sum to `total`, ceil(log2(longest)) bits each; padding zeros are not sent.
 
     The number of sizes is not sent: a reader stops at the sum, and refuses sizes that exceed it.
@@ -142,7 +142,6 @@ class Sizes:
 
     total: int
     longest: int
-    dtype = None
 
     @property
     def width(self) -> int:
