@@ -1,16 +1,16 @@
-"""Binary fuse filters: a set of places of a vector, with false positives at a rate of 2^-f.
+"""Binary fuse filters: a set of positions of a vector, with false positives at a rate of 2^-f.
 
-A large set takes about 1.13 f bits a place with 3 cells a place, and 1.08 f with 4.
+A large set takes about 1.13 f bits a position with 3 cells a position, and 1.08 f with 4.
 
 T. M. Graf, D. Lemire, "Binary fuse filters: fast and smaller than Xor filters", ACM J. Experimental Algorithmics 2022;
-sizes as in `FastFilter/xor_singleheader`. A place has `arity` cells, one in each of as many neighbouring segments, and
-a fingerprint of f bits; the filter is built so that the XOR of a place's cells is its fingerprint. Whoever holds it
-asks for every place; one that was not put in answers yes with probability 2^-f. Cells and fingerprints follow from a
-key that both ends have, the number of the try and the place, so that nothing but that number is sent for them.
+sizes as in `FastFilter/xor_singleheader`. A position has `arity` cells, one in each of as many adjacent segments, and
+a fingerprint of f bits; the filter is built so that the XOR of a position's cells is its fingerprint. Whoever holds it
+asks for every position; one that was not put in answers yes with probability 2^-f. Cells and fingerprints follow from a
+key that both ends have, the number of the try and the position, so that nothing but that number is sent for them.
 
-Building goes place by place, and so do messages: on a GPU both read from it.
+Building goes position by position, and so do messages: on a GPU both read from it.
 
-Shape legend: M senders, d places of a vector, n of them in the set, A cells.
+Shape legend: M senders, d positions of a vector, n of them in the set, A cells.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ FINGERPRINTS = (4, 8, 12, 16)
 ARITIES = (3, 4)
 MOST_TRIES = 255
 WORDS = 4
-"""Random words of a place: its first cell, and bits for the others and the fingerprint."""
+"""Random words of a position: its first cell, and bits for the others and the fingerprint."""
 
 
 @dataclass(frozen=True)
 class FuseFilter:
-    """Sends sets of places.
+    """Sends sets of positions.
 
     Attributes:
-        fingerprint: f, bits of a cell: 4, 8, 12 or 16. arity: cells of a place, 3 or 4.
+        fingerprint: f, bits of a cell: 4, 8, 12 or 16. arity: cells of a position, 3 or 4.
     """
 
     fingerprint: int = 8
@@ -52,10 +52,10 @@ class FuseFilter:
                 f"algorithm.fingerprint={self.fingerprint} must be one of {', '.join(map(str, FINGERPRINTS))}"
             )
         if self.arity not in ARITIES:
-            raise ValueError(f"algorithm.arity={self.arity} must be 3 or 4, the cells of a place")
+            raise ValueError(f"algorithm.arity={self.arity} must be 3 or 4, the cells of a position")
 
     def size(self, num: int) -> tuple[int, int, int]:
-        """(length of a segment, segments that a first cell lies in, cells A) for n places; A = 0 for none."""
+        """(length of a segment, segments that a first cell lies in, cells A) for n positions; A = 0 for none."""
         if not num:
             return 0, 0, 0
         three = self.arity == 3
@@ -76,7 +76,7 @@ class FuseFilter:
         return length, segments, (segments + self.arity - 1) * length
 
     def bits(self, num: int) -> int:
-        """Of the message of n places: 40 + f A."""
+        """Of the message of n positions: 40 + f A."""
         return 40 + self.fingerprint * self.size(num)[2]
 
     def encode(self, sets: Tensor, ids: Tensor, key: Key) -> Payload:
@@ -85,12 +85,15 @@ class FuseFilter:
         Raises:
             ValueError: none of the 256 tries could be built, which does not happen by chance.
         """
-        rows = [self._build(row.nonzero()[:, 0].cpu(), ids[place : place + 1], key) for place, row in enumerate(sets)]
+        rows = [
+            self._build(row.nonzero()[:, 0].cpu(), ids[position : position + 1], key)
+            for position, row in enumerate(sets)
+        ]
         nums, tries = (torch.tensor([[one[part]] for one in rows], device=sets.device) for part in (0, 1))
         counts = torch.tensor([len(one[2]) for one in rows])
         cells = torch.zeros(len(rows), max(1, int(counts.max())), dtype=torch.int64)
-        for place, (_, _, own) in enumerate(rows):
-            cells[place, : len(own)] = torch.from_numpy(own)
+        for position, (_, _, own) in enumerate(rows):
+            cells[position, : len(own)] = torch.from_numpy(own)
         return Payload(
             {
                 "keys": Field(nums, Unsigned(32)),
@@ -106,14 +109,14 @@ class FuseFilter:
         )
 
     def _num_cells(self, row: Mapping[str, Tensor]) -> int:
-        """A, which follows from the number of places that the message begins with."""
+        """A, which follows from the number of positions that the message begins with."""
         return self.size(int(row["keys"].sum()))[2]
 
     def decode(self, payload: Payload, ids: Tensor, key: Key, dim: int) -> Tensor:
-        """[M, d] bool: the places that each filter says yes to.
+        """[M, d] bool: the positions that each filter says yes to.
 
         Raises:
-            WireError: more places than the vector has, a number of cells that does not belong to them, another field.
+            WireError: more positions than the vector has, a number of cells that is not theirs, another field.
         """
         if set(payload.fields) != {"keys", "tries", "cells"}:
             raise WireError(f"this message holds {', '.join(payload.fields)}; expected keys, tries, cells of a filter")
@@ -125,41 +128,45 @@ class FuseFilter:
             wanted = self.size(num)[2]
             if num > dim or given[row] != wanted or number > MOST_TRIES:
                 raise WireError(
-                    f"a filter of {num} places of {dim} at try {number} has {wanted} cells, this one {given[row]}: it "
-                    "is damaged, or was made for another vector or by another codec"
+                    f"a filter of {num} positions of {dim} at try {number} has {wanted} cells, this one {given[row]}: "
+                    "it is damaged, or was made for another vector or by another codec"
                 )
             if num:
-                places, prints = self._cells(ids[row : row + 1], dim, num, key.fold_in(number))
-                found[row] = _xor(cells[row], places) == prints
+                positions, prints = self._cells(ids[row : row + 1], dim, num, key.fold_in(number))
+                found[row] = _xor(cells[row], positions) == prints
         return found
 
-    def _build(self, places: Tensor, sender: Tensor, key: Key) -> tuple[int, int, np.ndarray]:
+    def _build(self, positions: Tensor, sender: Tensor, key: Key) -> tuple[int, int, np.ndarray]:
         """(n, the number of the try, cells [A])."""
-        num = len(places)
+        num = len(positions)
         if not num:
             return 0, 0, np.zeros(0, np.int64)
         from fedcomp.compressor.fuse_filter_numba import peel
 
         out = np.zeros(self.size(num)[2], np.int64)
-        dim = int(places[-1]) + 1
+        dim = int(positions[-1]) + 1
         for number in range(MOST_TRIES + 1):
             cells, prints = self._cells(sender.cpu(), dim, num, key.fold_in(number))
-            if peel(cells[places].numpy(), prints[places].numpy(), out):
+            if peel(cells[positions].numpy(), prints[positions].numpy(), out):
                 return num, number, out
-        raise ValueError(f"no filter of {num} places could be built in {MOST_TRIES + 1} tries: algorithm.arity=3 or 4")
+        raise ValueError(
+            f"no filter of {num} positions could be built in {MOST_TRIES + 1} tries: algorithm.arity=3 or 4"
+        )
 
     def _cells(self, sender: Tensor, dim: int, num: int, key: Key) -> tuple[Tensor, Tensor]:
-        """Cells [d, arity] and fingerprints [d] of the first d places, in a filter of n."""
+        """Cells [d, arity] and fingerprints [d] of the first d positions, in a filter of n."""
         length, segments, _ = self.size(num)
         words = key.bits(sender, WORDS * dim).view(dim, WORDS)
         first = (words[:, 0] * (segments * length)) >> 32
-        others = [(first + place * length) ^ (words[:, place] & (length - 1)) for place in range(1, self.arity)]
+        others = [
+            (first + position * length) ^ (words[:, position] & (length - 1)) for position in range(1, self.arity)
+        ]
         return torch.stack((first, *others), 1), words[:, 1] >> (32 - self.fingerprint)
 
 
-def _xor(cells: Tensor, places: Tensor) -> Tensor:
-    """[d] the XOR of cells [A] at places [d, arity]."""
-    found = cells[places[:, 0]]
-    for place in places[:, 1:].unbind(1):
-        found = found ^ cells[place]
+def _xor(cells: Tensor, positions: Tensor) -> Tensor:
+    """[d] the XOR of cells [A] at positions [d, arity]."""
+    found = cells[positions[:, 0]]
+    for position in positions[:, 1:].unbind(1):
+        found = found ^ cells[position]
     return found

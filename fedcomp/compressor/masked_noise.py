@@ -98,30 +98,30 @@ class MaskedNoise(Codec):
 
     def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D]: one sender's noise after another, so that no more than one row of it exists at a time."""
-        key, numbers = shared_source(payload, common)
+        key, ids = shared_source(payload, common)
         mask, total = self._read(payload, common), None
         for row in range(mask.shape[0]):
-            noise = self.draw(key, numbers[row : row + 1] if numbers.shape[0] > 1 else numbers, common.dim)[0]
+            noise = self.draw(key, ids[row : row + 1] if ids.shape[0] > 1 else ids, common.dim)[0]
             term = self.value(mask[row]).mul_(noise).mul_(weight[row])
             total = term if total is None else total.add_(term)
         return mask.new_zeros(common.dim, dtype=torch.float32) if total is None else total
 
     def source(self, common: SharedKnowledge, sender_key: Key) -> tuple[Key, Tensor]:
-        """(key, [M] numbers) of the noise that `encode` will draw: for senders that train with it."""
+        """(key, [M] ids) of the noise that `encode` will draw: for senders that train with it."""
         return shared_source(Payload(seed_field(self.seed_cost, common, sender_key)), common)
 
     def noise_of(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32 noise that both ends draw; `payload` needs no more than its seed."""
-        key, numbers = shared_source(payload, common)
-        return self.draw(key, numbers, common.dim)
+        key, ids = shared_source(payload, common)
+        return self.draw(key, ids, common.dim)
 
-    def draw(self, key: Key, numbers: Tensor, dim: int) -> Tensor:
-        """[M, D] float32 noise of the rows that `numbers` [M] name, never 0."""
+    def draw(self, key: Key, ids: Tensor, dim: int) -> Tensor:
+        """[M, D] float32 noise of the rows that `ids` [M] name, never 0."""
         key = key.fold_in("noise")
         if self.noise == "uniform":
-            noise = key.uniform(numbers, dim).mul_(2.0).sub_(1.0)
+            noise = key.uniform(ids, dim).mul_(2.0).sub_(1.0)
         else:
-            noise = key.normal(numbers, dim) if self.noise == "gaussian" else key.rademacher(numbers, dim)
+            noise = key.normal(ids, dim) if self.noise == "gaussian" else key.rademacher(ids, dim)
         noise = noise.mul_(self.magnitude)
         return noise if self.noise == "bernoulli" else noise.masked_fill_(noise.abs() < SMALLEST, SMALLEST)
 

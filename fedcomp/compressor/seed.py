@@ -26,7 +26,7 @@ def seed_layout(choice: str) -> dict[str, int]:
 
 
 def shared_source(payload: Payload, common: SharedKnowledge) -> tuple[Key, Tensor]:
-    """(key, [M] numbers) for `key.bits(numbers, n)` and the like: what names the draws that both ends make."""
+    """(key, [M] ids) for `key.bits(ids, n)` and the like: what names the draws that both ends make."""
     if "seed" in payload.fields:
         return Key(("seed",)), seed_number(payload.fields["seed"].data)
     if common.seed is not None:

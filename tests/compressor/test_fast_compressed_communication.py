@@ -13,7 +13,6 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Float
-from tests.looped import looped
 
 M, D = 3, 47
 X = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
@@ -48,15 +47,6 @@ def test_messages_draw_places_of_their_own(seed: str) -> None:
     codec = FastCompressedCommunication(RandK(0.2, scale="none", seed_cost=seed), 2)
     decoded = codec.decode(codec.encode(X, KNOWN, COIN), KNOWN)
     assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
-
-
-@looped("codec", [Sign(), TopK(0.1), RandK(0.2)])
-def test_the_sum_over_senders_is_that_of_the_rows(codec) -> None:
-    repeated, weight = FastCompressedCommunication(codec, 3), torch.tensor([0.5, -0.2, 0.7])
-    payload = repeated.encode(X, KNOWN, COIN)
-    assert torch.allclose(
-        repeated.weighted_sum(payload, KNOWN, weight), weight @ repeated.decode(payload, KNOWN), atol=1e-5
-    )
 
 
 def test_what_both_ends_declare_is_the_codecs() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from fedcomp.network.exchanges import exchange_numbers, exchanges
 from fedcomp.network.traffic.file import Traffic, save
@@ -60,3 +64,18 @@ def content(traffic: Traffic, folder: Path, name: str = "one.npz") -> bytes:
 def arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def stopped_at(index: int, engine: type = Simulation) -> Iterator[None]:
+    """Runs end with an error in this round."""
+    plain = engine.round
+
+    def broken(self: Any, number: int, *rest: Any, **more: Any) -> Any:
+        if number == index:
+            raise ValueError("stopped")
+        return plain(self, number, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "round", broken)
+        yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from fedcomp.network.traffic.rounds import Round
 from fedcomp.records.metrics_file import read_lines, read_repetitions
 from fedcomp.replay.__main__ import main
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from tests.network.recorded import stopped_at
 
 SMALL = (
     "rounds=6",
@@ -72,7 +72,7 @@ def test_runs_that_cannot_have_one(
 
 @pytest.mark.thorough
 def test_each_repetition_of_a_study_has_its_own_late_clients(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Repetition 0 is the run without `repeats`; an interrupted study ends as an unbroken one."""
     options = (*SMALL, "network=fixed", "network.up_bps=1e4", "network.rtt_s=0", "network.jitter=0.5")
@@ -91,16 +91,8 @@ def test_each_repetition_of_a_study_has_its_own_late_clients(
     assert last["deadline/late"] == np.mean([np.mean(rounds) for rounds in late[1:]])
     found = (study / FILE).read_bytes(), (study / "repetitions.jsonl").read_bytes()
 
-    plain = MonteCarloStudy.round
-
-    def broken(self: MonteCarloStudy, index: int, *rest: Any, **more: Any) -> Any:
-        if index == 3:
-            raise ValueError("stopped")
-        return plain(self, index, *rest, **more)
-
     resumed = (*options, "name=resumed", "repeats=2", "checkpoint_every=1")
-    with monkeypatch.context() as patch:
-        patch.setattr(MonteCarloStudy, "round", broken)
+    with stopped_at(3, MonteCarloStudy):
         assert fedcomp(*resumed) != 0
     assert fedcomp(*resumed) == 0
     (again,) = (path.parent for path in (tmp_path / "resumed").rglob(FILE))
@@ -119,10 +111,8 @@ def test_a_repetition_in_which_nobody_is_on_time_is_named(
 
 
 def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedcomp.simulation.simulation import Simulation
-
     options = (
         *SMALL,
         "network=lognormal",
@@ -135,15 +125,7 @@ def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
         "compressor.feedback=error",
     )
     assert fedcomp(*options, f"output_root={tmp_path / 'whole'}") == 0
-    plain = Simulation.round
-
-    def broken(self: Simulation, index: int, *rest: Any, **more: Any) -> Any:
-        if index == 3:
-            raise ValueError("stopped")
-        return plain(self, index, *rest, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "round", broken)
+    with stopped_at(3):
         assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") != 0
     assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") == 0
     found = []

@@ -84,8 +84,8 @@ class CountSketch(Codec):
         estimates = self.estimates(cells, common)
         if self.k is None:
             return estimates
-        places = stable_topk(estimates.abs(), self.k)
-        return scatter_distinct_(torch.zeros_like(estimates), places, estimates.gather(1, places))
+        positions = stable_topk(estimates.abs(), self.k)
+        return scatter_distinct_(torch.zeros_like(estimates), positions, estimates.gather(1, positions))
 
     def sketch(self, x: Tensor, common: SharedKnowledge) -> Tensor:
         """[M, r c] S(x), row by row."""
@@ -105,12 +105,12 @@ class CountSketch(Codec):
             own.append(part.index_select(1, buckets) * signs)
         return own[0] if self.rows == 1 else torch.stack(own).median(0).values
 
-    def touched(self, places: Tensor, common: SharedKnowledge) -> Tensor:
-        """[r c] bool: the cells that entries `places` [k] are added to."""
+    def touched(self, positions: Tensor, common: SharedKnowledge) -> Tensor:
+        """[r c] bool: the cells that entries `positions` [k] are added to."""
         columns = self.num_columns(common.dim)
-        found = torch.zeros(self.rows, columns, dtype=torch.bool, device=places.device)
+        found = torch.zeros(self.rows, columns, dtype=torch.bool, device=positions.device)
         for row in range(self.rows):
-            found[row].index_fill_(0, self._hashes(row, columns, common)[0].index_select(0, places), True)
+            found[row].index_fill_(0, self._hashes(row, columns, common)[0].index_select(0, positions), True)
         return found.flatten()
 
     def _hashes(self, row: int, columns: int, common: SharedKnowledge) -> tuple[Tensor, Tensor]:

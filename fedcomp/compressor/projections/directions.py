@@ -29,17 +29,17 @@ class Source:
     """What names the draws.
 
     Attributes:
-        key: of all rows. numbers: [R] int64, one stream a row, or a single one for all rows.
+        key: of all rows. ids: [R] int64, one stream a row, or a single one for all rows.
     """
 
     key: Key
-    numbers: Tensor
+    ids: Tensor
 
     def draw(self, distribution: str, num: int, start: int) -> Tensor:
         """[R, num] float32 from draw `start` on: signs, or standard normal draws."""
         if distribution == "rademacher":
-            return self.key.rademacher(self.numbers, num, start)
-        return self.key.normal(self.numbers, num, start)
+            return self.key.rademacher(self.ids, num, start)
+        return self.key.normal(self.ids, num, start)
 
 
 class Directions(Protocol):
@@ -68,7 +68,7 @@ class Independent:
 
     def project(self, x: Tensor, source: Source) -> Tensor:
         total = x.new_zeros(x.shape[0], self.num, dtype=torch.float64)
-        norm = total.new_zeros(source.numbers.shape[0], self.num)
+        norm = total.new_zeros(source.ids.shape[0], self.num)
         for part, at, v in self._draws(source, x.shape[1]):
             total[:, at] += tree_sum(x[:, None, part].to(torch.float64) * v, 2)
             if self.distribution == "sphere":
@@ -76,7 +76,7 @@ class Independent:
         return total * self._length(norm, x.shape[1])
 
     def blocks(self, scalars: Tensor, source: Source, dim: int) -> Iterator[tuple[slice, Tensor]]:
-        norm = scalars.new_zeros(source.numbers.shape[0], self.num)
+        norm = scalars.new_zeros(source.ids.shape[0], self.num)
         if self.distribution == "sphere":
             for _, at, v in self._draws(source, dim):
                 norm[:, at] += tree_sum(v.square(), 2)
@@ -123,7 +123,7 @@ class Orthonormal:
 
     def project(self, x: Tensor, source: Source) -> Tensor:
         inner = x.new_zeros(x.shape[0], self.num, dtype=torch.float64)
-        gram = inner.new_zeros(source.numbers.shape[0], self.num, self.num)
+        gram = inner.new_zeros(source.ids.shape[0], self.num, self.num)
         for part, stream, v in self._draws(source, x.shape[1]):
             gram[stream] += v @ v.t()
             for row in [stream] if len(gram) > 1 else range(len(x)):
@@ -132,7 +132,7 @@ class Orthonormal:
         return _solve(basis, inner)
 
     def blocks(self, scalars: Tensor, source: Source, dim: int) -> Iterator[tuple[slice, Tensor]]:
-        gram = scalars.new_zeros(source.numbers.shape[0], self.num, self.num)
+        gram = scalars.new_zeros(source.ids.shape[0], self.num, self.num)
         for _, stream, v in self._draws(source, dim):
             gram[stream] += v @ v.t()
         basis = _cholesky(gram).expand(len(scalars), -1, -1)
@@ -154,8 +154,8 @@ class Orthonormal:
         wide = width(dim)
         for block, first in enumerate(range(0, dim, wide)):
             part = slice(first, min(first + wide, dim))
-            for stream in range(source.numbers.shape[0]):
-                own = Source(source.key, source.numbers[stream : stream + 1])
+            for stream in range(source.ids.shape[0]):
+                own = Source(source.key, source.ids[stream : stream + 1])
                 draws = own.draw("gaussian", self.num * wide, block * self.num * wide).view(self.num, wide)
                 yield part, stream, draws[:, : part.stop - first].to(torch.float64)
 

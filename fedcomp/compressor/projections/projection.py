@@ -116,7 +116,7 @@ class Projection(Codec):
         return self._directions.blocks(scalars.to(torch.float64), self._source(payload, common), common.dim)
 
     def _source(self, payload: Payload, common: SharedKnowledge) -> Source:
-        key, numbers = shared_source(payload, common)
+        key, ids = shared_source(payload, common)
         if self.vector == "shared" and common.seed is None:
-            numbers = numbers.new_zeros(1)
-        return Source(key, numbers)
+            ids = ids.new_zeros(1)
+        return Source(key, ids)

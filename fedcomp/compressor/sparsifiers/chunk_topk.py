@@ -1,8 +1,8 @@
 """Top-k within chunks of every tensor, with values as floats or in two bits, as SparseLoCo sends them.
 
 A. Sarfi, B. Therien, J. Lidin, E. Belilovsky, "Communication efficient LLM pre-training with SparseLoCo",
-arXiv:2508.15706. Every chunk of 4096 entries sends its k largest, so that places cost at most 12 bits each; with error
-feedback of decay 0.95 (`{_target_:fedcomp.compressor.feedback.ErrorFeedback,decay:0.95}`), AdamW at
+arXiv:2508.15706. Every chunk of 4096 entries sends its k largest, so that positions cost 12 bits each at most; with
+error feedback of decay 0.95 (`{_target_:fedcomp.compressor.feedback.ErrorFeedback,decay:0.95}`), AdamW at
 the clients and a plain step at the server it is the paper's method, with the mean over all clients (the authors'
 programs take it over those that sent an entry).
 
@@ -59,13 +59,13 @@ class ChunkTopK(Codec):
         check_choice("positions", self.positions, ("auto", "index", "rice"))
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
-        """The values in the order of their places, and the places."""
-        places = self._places(x, common.layers)
-        kept, starts = x.gather(1, places), self._starts(common.layers, x.device)
+        """The values in the order of their positions, and the positions."""
+        positions = self._positions(x, common.layers)
+        kept, starts = x.gather(1, positions), self._starts(common.layers, x.device)
         if self._code(common.layers) == "index":
-            fields = {"index": Field(places - starts, self._coding(common.layers))}
+            fields = {"index": Field(positions - starts, self._coding(common.layers))}
         else:
-            fields = index_field("rice", places, common.dim)
+            fields = index_field("rice", positions, common.dim)
         if self.values == "float":
             return Payload({"values": Field(kept, Float()), **fields})
         codes, magnitudes = two_magnitudes(kept, self._counts(common.layers))
@@ -73,7 +73,7 @@ class ChunkTopK(Codec):
         return Payload({**sent, **fields})
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their places, zero elsewhere."""
+        """The values at their positions, zero elsewhere."""
         counts = self._counts(common.layers)
         code, num = self._code(common.layers), sum(counts)
         where = {"index": num} if code == "index" else {"gaps": num}
@@ -83,12 +83,12 @@ class ChunkTopK(Codec):
             codes, magnitudes, data = payload.expect(codes=num, magnitudes=2 * len(counts), **where)
             values = from_two_magnitudes(codes, magnitudes, counts)
         if code == "index":
-            places = data.to(torch.int64) + self._starts(common.layers, data.device)
+            positions = data.to(torch.int64) + self._starts(common.layers, data.device)
         else:
-            places = read_indices("rice", data, num)
-        return scatter_distinct_(values.new_zeros(values.shape[0], common.dim), places, values)
+            positions = read_indices("rice", data, num)
+        return scatter_distinct_(values.new_zeros(values.shape[0], common.dim), positions, values)
 
-    def _places(self, x: Tensor, layers: tuple[int, ...]) -> Tensor:
+    def _positions(self, x: Tensor, layers: tuple[int, ...]) -> Tensor:
         """[M, K] ascending, the largest entries of each chunk of x [M, D]."""
         parts, first = [], 0
         for size in layers:
@@ -112,7 +112,7 @@ class ChunkTopK(Codec):
         return to_device(_chunk_starts(layers, self.chunk, self.fraction), device)
 
     def _coding(self, layers: tuple[int, ...]) -> Unsigned:
-        """Of places within their chunks, of which a tensor's last one may be shorter."""
+        """Of positions within their chunks, of which a tensor's last one may be shorter."""
         return Unsigned(self._width(layers), limits=_chunk_widths(layers, self.chunk, self.fraction))
 
     def _width(self, layers: tuple[int, ...]) -> int:

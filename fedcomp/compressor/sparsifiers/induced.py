@@ -102,11 +102,11 @@ class Induced(Codec):
 
     def _drawn(self, payload: Payload, largest: Tensor, common: SharedKnowledge) -> Tensor:
         """[M, k2] indices of the random part."""
-        key, numbers = shared_source(payload, common)
+        key, ids = shared_source(payload, common)
         k1, k2 = self.parts(common.dim)
         if not self.restricted:
-            return key.fold_in("places").choice(numbers, k2, common.dim)
-        rank = key.fold_in("places").choice(numbers, k2, common.dim - k1)
+            return key.fold_in("places").choice(ids, k2, common.dim)
+        rank = key.fold_in("places").choice(ids, k2, common.dim - k1)
         # The r-th entry that is not among the largest t_0 < t_1 < ... lies r + #{i: t_i - i <= r} from the start.
         free_before = largest - torch.arange(k1, device=largest.device)
         return rank + torch.searchsorted(free_before, rank, right=True)

@@ -94,5 +94,5 @@ class RandK(SampledEntries):
         return scatter_distinct_(torch.zeros(values.shape[0], common.dim, device=values.device), indices, values)
 
     def _drawn(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        key, numbers = shared_source(payload, common)
-        return key.fold_in("places").choice(numbers, self.num_sent(common.dim), common.dim)
+        key, ids = shared_source(payload, common)
+        return key.fold_in("places").choice(ids, self.num_sent(common.dim), common.dim)

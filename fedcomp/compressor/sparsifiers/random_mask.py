@@ -65,5 +65,5 @@ class RandomMask(SampledEntries):
         return payload.expect(**seed_layout(self.seed_cost), values=common.dim)[-1], self._mask(payload, common)
 
     def _mask(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        key, numbers = shared_source(payload, common)
-        return key.fold_in("mask").uniform(numbers, common.dim) < self.probability(common.dim)
+        key, ids = shared_source(payload, common)
+        return key.fold_in("mask").uniform(ids, common.dim) < self.probability(common.dim)

@@ -1,4 +1,4 @@
-"""Places of sparse entries on the wire, for codecs whose receiver cannot know them: the cheapest of three codes.
+"""Positions of sparse entries on the wire, for codecs whose receiver cannot know them: the cheapest of three codes.
 
     index   ceil(log2 D) bits each
     bitmap  one bit for every entry of the vector
@@ -53,21 +53,21 @@ def read_indices(code: str, data: Tensor, k: int) -> Tensor:
         return data
     if code == "rice":
         return count_along_rows(data + 1) - 1
-    # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
+    # Positions of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
     return data.sort(dim=1, descending=True, stable=True).indices[:, :k]
 
 
 def places_field(chosen: Tensor) -> Field:
-    """The places of the entries under the mask `chosen` [M, D], any number a row, as gaps between them.
+    """The positions of the entries under the mask `chosen` [M, D], any number a row, as gaps between them.
 
     A row has ceil(log2(D + 1)) bits for the number, and if it has any entry 4 bits for which of 16 Rice codes is the
     shortest.
     """
     dim = chosen.shape[1]
-    places = compact(torch.arange(dim, device=chosen.device).expand(len(chosen), -1), chosen)
+    positions = compact(torch.arange(dim, device=chosen.device).expand(len(chosen), -1), chosen)
     count = chosen.sum(1)
     there = torch.arange(dim, device=chosen.device) < count[:, None]
-    gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
+    gaps = torch.where(there, torch.diff(positions, dim=1, prepend=torch.full_like(positions[:, :1], -1)) - 1, 0)
     return Field(gaps, Shortest(tuple(Rice(width, dim) for width in range(16))), count)
 
 

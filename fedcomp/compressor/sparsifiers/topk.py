@@ -63,7 +63,7 @@ class TopK(Codec):
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
             raise OptionError(
                 f"match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
-                f"one entry with its place takes {self._bits(1, dim)}"
+                f"one entry with its position takes {self._bits(1, dim)}"
             )
 
     def num_sent(self, dim: int) -> int:
@@ -99,7 +99,7 @@ class TopK(Codec):
 
 
 def stable_topk(size: Tensor, k: int) -> Tensor:
-    """Places [M, k], ascending, of the k largest of size [M, D]; of equal ones the first by place.
+    """Positions [M, k], ascending, of the k largest of size [M, D]; of equal ones the first by position.
 
     Which of equal entries `torch.topk` takes is up to its kernel. So k + 1 are asked for: the least of them lie at the
     threshold, and are replaced by the first that lie there, but for one too many. On a CPU this is looked up only in

@@ -8,13 +8,12 @@ from torch import Tensor
 
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.estimators.proj_spatial import ProjSpatial
-from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.projections.rand_proj import RandProj
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.core.cohort import Cohort
 from fedcomp.wire import WireError
 from tests.compressor.round_trips import estimates, known
 from tests.looped import looped
+from tests.thorough import thorough
 
 
 def _many(
@@ -58,10 +57,7 @@ def test_unbiased_with_padding_and_two_blocks() -> None:
     _unbiased(estimates(RandProj(k=8, block=16), ProjSpatial("avg"), x, 300), x.mean(0))
 
 
-THOROUGH = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("mixed", "equal", "orthogonal")]
-
-
-@looped("kind", ["unequal", *THOROUGH])
+@pytest.mark.parametrize("kind", ["unequal", *thorough(["mixed", "equal", "orthogonal"])])
 @looped("transform, ratio", [("one", None), ("avg", None), ("opt", 1.65), ("opt", -0.5), ("max", None)])
 def test_error_is_the_closed_form(kind: str, transform: str, ratio: float | None) -> None:
     x, codec = _vectors(kind, 5, 64), RandProj(k=8, block=64)
@@ -128,18 +124,6 @@ def test_all_opposed_vectors_are_known_to_sum_to_zero() -> None:
     estimator = ProjSpatial("opt", -1.0)
     assert not estimates(RandProj(k=4), estimator, x, 1).any()
     assert float(estimator.expected_error(RandProj(k=4), x)) < 1e-9  # type: ignore[arg-type]
-
-
-def test_order_flips_with_correlation() -> None:
-    codec, plain = RandProj(k=8, block=64), RandK(k=8)
-
-    def errors(kind: str) -> tuple[float, ...]:
-        x = _vectors(kind, 5, 64)
-        given = (WeightedSum().expected_error(plain, x), Spatial("avg").expected_error(plain, x))
-        return (*map(float, given), float(ProjSpatial("avg").expected_error(codec, x)))  # type: ignore[arg-type]
-
-    assert errors("orthogonal")[0] < errors("orthogonal")[1] < errors("orthogonal")[2]
-    assert errors("equal")[0] > errors("equal")[1] > errors("equal")[2]
 
 
 def test_correlation_is_learnt_without_bias() -> None:

@@ -59,19 +59,6 @@ def test_memory_keeps_what_was_sent() -> None:
     assert sent.sum() == NUM * K
 
 
-def test_static_vectors_are_learnt_entry_by_entry() -> None:
-    """After t rounds an entry is still unknown with probability (1 - k/D)^t: the memory's error by this factor."""
-    x, misses = _rows(), []
-    for repeat in range(150):
-        memory = Temporal().init(NUM, x[0])
-        for step in range(3):
-            memory = _round(Temporal(), x, memory, 10 * repeat + step)[1]
-        misses.append(float((x - memory).double().square().sum()))
-    miss = torch.tensor(misses)
-    wanted = (1 - K / DIM) ** 3 * float(x.double().square().sum())
-    assert abs(float(miss.mean()) - wanted) < 5 * float(miss.std()) / 150**0.5
-
-
 def test_idle_clients_are_kept() -> None:
     memory, cohort = _rows(1), Cohort.of([1, 3], torch.tensor([0.5, 0.5]))
     _, after, _, _ = _round(Temporal(), _rows()[[1, 3]], memory, 0, cohort)

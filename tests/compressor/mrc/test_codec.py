@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -14,9 +11,8 @@ from fedcomp.compressor.mrc import MRC, Blocks, SplitMRC
 from fedcomp.compressor.mrc.split import groups, rotated
 from fedcomp.compressor.mrc.thresholds import from_counts, probability, quantised
 from fedcomp.random.keys import Key
-from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
-from fedcomp.wire.coding import Digits, Unsigned
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireLink
+from fedcomp.wire.coding import Digits
 from tests.looped import looped
 from tests.simulation.test_no_host_sync import Counter
 
@@ -63,41 +59,6 @@ def test_indices_of_a_base_that_is_no_power_of_two_pack_into_whole_bytes() -> No
     assert torch.equal(codec.counts(WireLink(Ledger()).up(payload), known), codec.counts(payload, known))
 
 
-FRESH = """
-import json, sys, torch
-from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.thresholds import from_counts
-from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge
-from fedcomp.wire.coding import Unsigned
-from fedcomp.wire.packing import FieldLayout, unpack
-told = json.load(sys.stdin)
-side = from_counts(torch.tensor(told["counts"]), 10, 8, 0.01)
-known = SharedKnowledge(Key(tuple(told["key"])), torch.tensor(told["ids"]), (len(told["counts"][0]),), side)
-codec = MRC(block=64, repetitions=2, candidates="per_client")
-field = FieldLayout(codec.layout(known.dim)["indices"], Unsigned(8, 256), torch.uint8)
-received = unpack([bytes.fromhex(message) for message in told["messages"]], {"indices": field}, torch.device("cpu"))
-print(json.dumps(codec.counts(received, known).tolist()))
-"""
-
-
-@pytest.mark.thorough
-def test_a_fresh_process_decodes_from_bytes_prior_and_seed_alone() -> None:
-    counts = torch.randint(0, 11, (1, 300), generator=torch.Generator().manual_seed(1))
-    known = SharedKnowledge(KEY, torch.tensor([4, 9]), (300,), from_counts(counts, 10, 8, 0.01))
-    codec = MRC(block=64, repetitions=2, candidates="per_client")
-    payload = codec.encode(_posteriors(2, 300), known, COIN)
-    told = {
-        "counts": counts.tolist(),
-        "key": list(KEY.path),
-        "ids": [4, 9],
-        "messages": [pack(payload, row).hex() for row in (0, 1)],
-    }
-    done = subprocess.run([sys.executable, "-c", FRESH], input=json.dumps(told), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == codec.counts(payload, known).tolist()
-
-
 def test_a_receiver_with_another_key_prior_or_sender_decodes_something_else() -> None:
     codec, known = MRC(block=64, candidates="per_client"), _known(2, 1000)
     payload = codec.encode(_posteriors(2, 1000), known, COIN)
@@ -141,18 +102,6 @@ def test_what_is_no_probability_is_refused(wrong) -> None:
     q[1, 17] = wrong
     with pytest.raises(ValueError, match=r"posteriors must be probabilities in \[0, 1\]; these lie between"):
         MRC().encode(q, _known(2, 100), COIN)
-
-
-def test_foreign_and_damaged_messages_are_refused() -> None:
-    codec, known = MRC(100, block=64), _known(1, 1000)
-    payload = codec.encode(_posteriors(1, 1000), known, COIN)
-    message = pack(payload, 0)
-    for wrong in (message[:-1], message + b"\0", b"\xff" * len(message)):
-        with pytest.raises(WireError):
-            unpack([wrong], layout(payload), torch.device("cpu"))
-    other = Payload({"indices": Field(torch.zeros(1, 15, dtype=torch.uint8), Unsigned(7, 100))})
-    with pytest.raises(WireError, match="it was made by another codec or for another vector"):
-        codec.counts(other, known)
 
 
 def test_rows_are_coded_alike_alone_and_together() -> None:

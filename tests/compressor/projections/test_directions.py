@@ -15,12 +15,12 @@ class Noted:
     """Implements `Source` of one stream; notes which draws were asked for."""
 
     def __init__(self) -> None:
-        self.numbers = torch.zeros(1, dtype=torch.int64)
+        self.ids = torch.zeros(1, dtype=torch.int64)
         self.asked: list[int] = []
 
     def draw(self, distribution: str, num: int, start: int) -> Tensor:
         self.asked += range(start, start + num)
-        return Key().rademacher(self.numbers, num, start)
+        return Key().rademacher(self.ids, num, start)
 
 
 @pytest.mark.parametrize("block", [128, 256, 1 << 16])

@@ -7,7 +7,6 @@ import torch
 
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge
 from tests.compressor.round_trips import joint_draws, known
 from tests.looped import looped
 
@@ -44,11 +43,3 @@ def test_every_sender_gets_every_entry_equally_often(num: int, dim: int) -> None
 def test_bits_are_those_of_the_parts() -> None:
     payload = CODEC.encode(torch.ones(5, 12), known(5, 12), Key())
     assert sorted(payload.bits.tolist()) == [64, 64, 64, 96, 96]
-
-
-def test_part_of_one_sender_alone() -> None:
-    x, shared = torch.randn(4, 11, generator=torch.Generator().manual_seed(0)), known(4, 11)
-    whole = CODEC.decode(CODEC.encode(x, shared, Key()), shared)
-    for row in range(4):
-        part = SharedKnowledge(shared.key, shared.ids[row : row + 1], shared.layers, senders=shared.ids)
-        assert torch.equal(CODEC.decode(CODEC.encode(x[row : row + 1], part, Key()), part)[0], whole[row])

@@ -21,7 +21,7 @@ from fedcomp.network.traffic.file import FILE, load
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.replay.__main__ import main
-from tests.network.recorded import sums
+from tests.network.recorded import stopped_at, sums
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = (
@@ -61,24 +61,11 @@ def test_file_and_times_do_not_depend_on_how_they_are_computed(fedcomp: Fedcomp,
 
 
 @pytest.mark.thorough
-def test_a_resumed_run_has_the_same_file_and_times(
-    fedcomp: Fedcomp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedcomp.simulation.simulation import Simulation
-
+def test_a_resumed_run_has_the_same_file_and_times(fedcomp: Fedcomp, tmp_path: Path) -> None:
     common = *VARYING, *SOME, *NETWORK
     file, times = _run(fedcomp, tmp_path / "whole", *common)
-    plain = Simulation.round
-
     for stop in (4, 6):  # between two checkpoints, and after a checkpoint that is no evaluation
-        with monkeypatch.context() as patch:
-
-            def broken(self: Simulation, index: int, *rest: Any, stop: int = stop, **more: Any) -> Any:
-                if index == stop:
-                    raise ValueError("stopped")
-                return plain(self, index, *rest, **more)
-
-            patch.setattr(Simulation, "round", broken)
+        with stopped_at(stop):
             assert fedcomp(*SMALL, *common, f"output_root={tmp_path / 'parts'}", "checkpoint_every=2") != 0
     again, same = _run(fedcomp, tmp_path / "parts", *common, "checkpoint_every=2")
     assert again == file
@@ -86,18 +73,10 @@ def test_a_resumed_run_has_the_same_file_and_times(
 
 
 def test_a_run_whose_segments_are_gone_says_so(
-    fedcomp: Fedcomp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fedcomp.simulation.simulation import Simulation
-
-    plain = Simulation.round
     options = *SMALL, "record_traffic=true", "checkpoint_every=2", f"output_root={tmp_path}"
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Simulation,
-            "round",
-            lambda self, index, *rest, **more: plain(self, index, *rest, **more) if index < 5 else 1 / 0,
-        )
+    with stopped_at(5):
         assert fedcomp(*options) != 0
     for path in tmp_path.rglob("traffic-*.npz"):
         path.unlink()
