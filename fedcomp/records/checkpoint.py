@@ -35,10 +35,6 @@ class Damaged(ValueError):
     """A checkpoint file is corrupt: its bytes differ from what was written."""
 
 
-class _OtherFormat(Exception):
-    """A checkpoint of another version of fedcomp."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run stands.
@@ -179,21 +175,17 @@ def read(path: Path) -> CheckpointContent:
     try:
         _check(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["format"] != FORMAT:
-            raise _OtherFormat(content["format"])
-        return CheckpointContent(
-            content["config_hash"],
-            int(content["round"]),
-            content["state"],
-            content["ledger"],
-            float(content["seconds"]),
-            content["record"],
-            content.get("open_ended", False),
-        )
-    except _OtherFormat as other:
-        raise ValueError(
-            f"checkpoint {path} has format {other}, which this version of fedcomp cannot read; {REMEDY}"
-        ) from other
+        found = content["format"]
+        if found == FORMAT:
+            return CheckpointContent(
+                content["config_hash"],
+                int(content["round"]),
+                content["state"],
+                content["ledger"],
+                float(content["seconds"]),
+                content["record"],
+                content.get("open_ended", False),
+            )
     except PermissionError as error:
         raise ValueError(f"cannot read checkpoint {path}: {error.strerror}; {REMEDY}") from error
     except OSError as error:
@@ -201,6 +193,7 @@ def read(path: Path) -> CheckpointContent:
     except (RuntimeError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
         why = str(error) if isinstance(error, Damaged) else "it is cut short or overwritten"
         raise Damaged(f"checkpoint {path} is damaged ({why}); {REMEDY}") from error
+    raise ValueError(f"checkpoint {path} has format {found}, which this version of fedcomp cannot read; {REMEDY}")
 
 
 class _ChecksumWriter:

@@ -69,7 +69,7 @@ class Content:
 
     Attributes:
         name: of the folders.
-        whole, results, in_print: the table with all columns, with those that `columns` chooses, with those of LaTeX.
+        results, in_print: the table with the columns that `columns` chooses, with those of LaTeX.
         pictures: of the page. on_paper: the same cut up for print, as many as are drawn.
         fronts: of accuracy and bits. pairs: rows of a paper beside ours; None: no comparison. unmatched: our groups
             that the paper did not print. paired: every method's difference to one of them; None: no comparison.
@@ -77,7 +77,6 @@ class Content:
     """
 
     name: str
-    whole: Rows
     results: Rows
     in_print: Rows
     pictures: list[Picture]
@@ -118,7 +117,7 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
     in_print = results if options.columns is not None else latex.fitting(whole)
     unmatched = published.without_counterpart(groups, pairs or [])
-    return Content(name, whole, results, in_print, pictures, on_paper, fronts, pairs, unmatched, paired, remarks)
+    return Content(name, results, in_print, pictures, on_paper, fronts, pairs, unmatched, paired, remarks)
 
 
 def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:
