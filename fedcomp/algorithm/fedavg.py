@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -32,10 +32,8 @@ from fedcomp.algorithm.updates.prediction import check_predictors, send_predicti
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.server.sgd import Sgd
 
 
@@ -46,8 +44,8 @@ class FedAvgState:
     Attributes:
         theta: [D] the server's model. stats: [C] its running statistics.
         uplink, downlink: memories of the compressors, one row a client and one for the server.
-        optimizer: memories of the server optimiser.
-        local: each client's persistent optimiser state, [N, D] and [N, 1] (client/minibatch.py); () for none.
+        optimizer: memories of the server optimizer.
+        local: each client's persistent optimizer state, [N, D] and [N, 1] (client/minibatch.py); () for none.
     """
 
     theta: Tensor
@@ -81,7 +79,6 @@ class FedAvg(Algorithm):
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.persist_optimizer:
             self.client.check_persistent()
         check_predictors(self.uplink, self.downlink, self.down.sends, steps_with_mean=self.server == Sgd())

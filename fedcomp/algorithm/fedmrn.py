@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -35,10 +35,9 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_interval, options_of
+from fedcomp.core.validate import check_interval, options_of
 from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class FedMRNState:
 
     Attributes:
         theta: [D] the server's model w. stats: [C] its running statistics.
-        downlink: memory of the downlink's compressor. optimizer: memories of the server optimiser.
+        downlink: memory of the downlink's compressor. optimizer: memories of the server optimizer.
     """
 
     theta: Tensor
@@ -69,7 +68,6 @@ class FedMRN(Algorithm):
         ramp: share of the local steps after which all entries are masked, in (0, 1].
         power: p = (tau / (ramp S)) ** power, above 0.
         mask_batchnorm: mask normalisation layers' parameters too, instead of sending them dense.
-        weights: "samples" (p_k proportional to the client's data) or "uniform".
     """
 
     client: LocalSolver
@@ -87,7 +85,6 @@ class FedMRN(Algorithm):
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval(
             "algorithm.ramp",
             self.ramp,
@@ -168,17 +165,16 @@ class FedMRN(Algorithm):
     ) -> tuple[LocalResult, Tensor]:
         """The clients' u [M, D] as `value`, and the share of masked entries [M] that the noise clips."""
         common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
-        key, numbers = self.codec.source(common, sender_key)
+        key, seeds = self.codec.source(common, sender_key)
 
-        def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
-            noise = self.codec.draw(key, numbers, part.size)
+        def train(data: LocalData, zero: Tensor, stats: Tensor, seeds: Tensor) -> tuple[LocalResult, Tensor]:
+            noise = self.codec.draw(key, seeds, part.size)
             hook = self._hook(data, start, noise, part, sender_key.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
             return local, (part.take(local.value).abs() >= noise.abs()).to(torch.float32).mean(1)
 
         zero, rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows, numbers)
-        return trained
+        return ctx.clients.map_clients(train, cohort, zero, rows, seeds)
 
     def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: ParameterSubset, key: Key) -> Hook:
         def gradient(u: Tensor, batch: Batch, reads: Reads) -> Gradient:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, mean_entropy
 from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.core.cohort import Cohort
@@ -57,7 +57,6 @@ class FedPM(MaskProbabilities):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("algorithm.coding", self.coding, CODINGS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never")
         if self.sends == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.sends=counts needs algorithm.weights=uniform: weighted masks are no counts")

@@ -72,6 +72,7 @@ class FedScalar(Algorithm):
     seed_cost: str = "sent"
     sends: str = "model"
 
+    weights = "uniform"
     when_slow = (
         "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
         "another client.lr"
@@ -82,11 +83,6 @@ class FedScalar(Algorithm):
         check_choice("algorithm.sends", self.sends, SENDS)
         with options_of("algorithm"):
             _ = self.codec  # its options are checked as it is made
-
-    @property
-    def weights(self) -> str:
-        """All agents count alike."""
-        return "uniform"
 
     @property
     def codec(self) -> Projection:

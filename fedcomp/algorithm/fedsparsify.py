@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
@@ -57,7 +57,6 @@ class FedSparsify(Algorithm):
         schedule: constant, or progressive from `first_sparsity` (s_0).
         start: t_0, rounds before it grows. every: F, rounds between its changes.
         merge: mean or majority. positions: how indices are written (compressor/sparsifiers/topk.py).
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -77,7 +76,6 @@ class FedSparsify(Algorithm):
             check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1)", "the share of weights that are zero")
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.merge", self.merge, MERGES)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.every", self.every)
         check_count("algorithm.start", self.start, 0, "the round in which pruning begins")
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
@@ -98,7 +96,7 @@ class FedSparsify(Algorithm):
 
         local, stats = self._train(start, stats, part, kept, cohort, ctx)
         common = replace(ctx.common("weights", cohort), layers=part.layers)
-        codec = self._codec(kept)
+        codec = TopK(k=kept, positions=self.positions)
         payload = ctx.link.up(codec.encode(part.take(local.value), common, ctx.sender_key("weights")))
         sparse = codec.decode(payload, common)
         weight = cohort.weight / cohort.weight.sum()
@@ -128,9 +126,6 @@ class FedSparsify(Algorithm):
         """k = ceil((1 - s_t) d), at least 1."""
         exact = (1 - self.sparsity_at(round_index, num_rounds)) * dim
         return max(1, min(dim, -int(-exact // 1) if exact - int(exact) > 1e-6 else int(exact)))
-
-    def _codec(self, kept: int) -> TopK:
-        return TopK(k=kept, positions=self.positions)
 
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, kept: int, cohort: Cohort, ctx: Context

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.count_sketch import CountSketch
@@ -67,7 +67,6 @@ class FetchSGD(Algorithm):
         lr: eta. rho: momentum, in [0, 1).
         clear: zero or subtract. mask_momentum: whether the cells of a step are cleared in u too.
         positions: how a step's indices are written (compressor/sparsifiers/sparse_indices.py).
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -95,7 +94,6 @@ class FetchSGD(Algorithm):
         check_interval("algorithm.rho", self.rho, "[0, 1)")
         check_choice("algorithm.clear", self.clear, CLEARS)
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.client.momentum and self.rho:
             raise ValueError(
                 f"client.momentum={self.client.momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is "
@@ -132,8 +130,8 @@ class FetchSGD(Algorithm):
         momentum = self.rho * state.momentum + cohort.weight @ cells
         error = state.error + self.lr * momentum
         step = self._send_step(self.codec.estimates(error[None], common), ctx)
-        places = stable_topk(step.abs()[None], self.largest.num_sent(step.shape[0]))[0]
-        touched = self.codec.touched(places, common)
+        positions = stable_topk(step.abs()[None], self.largest.num_sent(step.shape[0]))[0]
+        touched = self.codec.touched(positions, common)
         if self.clear == "zero":
             error = error.masked_fill(touched, 0.0)
         else:

@@ -1,7 +1,7 @@
 """Streaming DiLoCo: one fragment of the model is sent at a time, and arrives while clients go on training.
 
 A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512. Workers m = 1..N keep models
-theta_m and the moments of their inner optimiser. Fragment p = 1..P of the parameters, with offset t_p = (p - 1) H / P,
+theta_m and the moments of their inner optimizer. Fragment p = 1..P of the parameters, with offset t_p = (p - 1) H / P,
 is synchronised after every step t with (t - t_p) mod H = 0, for the first time at t_p + H, and its step arrives tau
 steps later:
 
@@ -32,19 +32,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
-from fedcomp.client import Batch, Batching, LocalData, LocalSolver
-from fedcomp.client.contract import LocalResult
+from fedcomp.client import Batch, Batching, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval, is_whole
 from fedcomp.model.contract import Gradient
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 
 Part = TypeVar("Part")
 
@@ -55,8 +53,8 @@ class StreamingState:
 
     Attributes:
         theta: [D] the global model, which all workers know. stats: [C] its running statistics.
-        workers: [N, D] theta_m. local: moments of the inner optimiser, one row a worker.
-        uplink, downlink: the compressors' memories, of each fragment. optimizer: the outer optimiser's, of each.
+        workers: [N, D] theta_m. local: moments of the inner optimizer, one row a worker.
+        uplink, downlink: the compressors' memories, of each fragment. optimizer: the outer optimizer's, of each.
     """
 
     theta: Tensor
@@ -73,12 +71,11 @@ class StreamingDiLoCo(Algorithm):
     """Local training with fragments that are synchronised in turn.
 
     Attributes:
-        client: the inner optimiser; its `steps` are H / P. server: the outer one, of each fragment by itself.
+        client: the inner optimizer; its `steps` are H / P. server: the outer one, of each fragment by itself.
         uplink: carries Delta_p. downlink: carries the outer step.
         fragments: P. pattern: balanced, strided or sequential (`fragments_of`).
         tau: local steps from sending to arrival, at least 0, below H.
         alpha: share of its own fragment that a worker keeps, in [0, 1]; 1: workers never hear of each other.
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -97,7 +94,6 @@ class StreamingDiLoCo(Algorithm):
         self.client.check_persistent()
         check_count("algorithm.fragments", self.fragments)
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval("algorithm.alpha", self.alpha, "[0, 1]", "a worker's share in its own fragment")
         if self.client.batching.steps is None:
             raise ValueError(

@@ -194,7 +194,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:
         check_kind(config.client, algorithm.solver, LocalSolver)
-    check_choice(f"{type(algorithm).__name__}.weights", algorithm.weights, WEIGHTS)
+    check_choice("algorithm.weights", algorithm.weights, WEIGHTS)
     return algorithm
 
 

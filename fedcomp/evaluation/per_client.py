@@ -77,8 +77,8 @@ class ClientSamples:
     def tests(self, dataset: Dataset) -> list[Dataset]:
         """The dataset with each of the G groups in place of its test samples."""
         groups = [(self.group == number).nonzero()[:, 0] for number in range(self.num_groups)]
-        places = [rows if self.index is None else self.index[rows] for rows in groups]
-        return [replace(dataset, test=Samples(self.samples.x[one], self.samples.y[one])) for one in places]
+        indices = [rows if self.index is None else self.index[rows] for rows in groups]
+        return [replace(dataset, test=Samples(self.samples.x[one], self.samples.y[one])) for one in indices]
 
 
 @dataclass(frozen=True)

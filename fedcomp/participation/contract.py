@@ -14,7 +14,7 @@ from fedcomp.random.keys import Key
 
 
 class Participation(Protocol):
-    """A rule that draws the cohort of each round."""
+    """A rule that draws the cohort of each round; one that inherits has no settings to check and no metrics."""
 
     def check(self, num_clients: int) -> None:
         """Before the first round: refuse settings that do not fit N clients.
@@ -38,4 +38,5 @@ class Participation(Protocol):
         """
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
-        """Extra metrics of round `round_index`; {} for none."""
+        """Extra metrics of round `round_index`."""
+        return {}

@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
+from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Full:
+class Full(Participation):
     """weight_i = importance_i / sum_j importance_j: an average."""
-
-    def check(self, num_clients: int) -> None:
-        """Fits any number of clients."""
 
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         """1 for each client."""
@@ -26,7 +24,3 @@ class Full:
         """As `Participation.sample`; nothing is drawn."""
         num, weight = len(importance), importance / importance.sum()
         return Cohort(torch.arange(num), weight.to(torch.float32), tuple(range(num)))
-
-    def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
-        """Nothing."""
-        return {}

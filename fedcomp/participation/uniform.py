@@ -9,11 +9,12 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import is_whole
+from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Participation):
     """M of N clients; weight_i = importance_i / (sum over the cohort): an average of those present.
 
     With equal importance its expectation is the average over all N clients. With unequal importance it is biased a
@@ -45,7 +46,3 @@ class Uniform:
         clients = order[: self.num_participants].sort().values
         weight = importance[clients]
         return Cohort.of(clients.tolist(), weight / weight.sum())
-
-    def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
-        """Nothing."""
-        return {}

@@ -1,5 +1,5 @@
-"""Server optimisers: how the server steps along the clients' aggregated update. One file each."""
+"""Server optimizers: how the server steps along the clients' aggregated update. One file each."""
 
-from fedcomp.server.contract import ServerOptimizer
+from fedcomp.server.contract import ServerOptimizer, Slots
 
-__all__ = ["ServerOptimizer"]
+__all__ = ["ServerOptimizer", "Slots"]

@@ -1,4 +1,4 @@
-"""What a server optimiser is. Shape legend: D parameters."""
+"""What a server optimizer is. Shape legend: D parameters."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The plain server step, with momentum as an option (FedAvgM of T.-M. H. Hsu, H. Qi, M. Brown, 2019).
 
-With Nesterov's momentum it is the outer optimiser of DiLoCo (A. Douillard et al., "DiLoCo: distributed
+With Nesterov's momentum it is the outer optimizer of DiLoCo (A. Douillard et al., "DiLoCo: distributed
 low-communication training of language models", arXiv:2311.08105), lr 0.7 and momentum 0.9, as
 torch.optim.SGD(nesterov=True) has it: for a constant update the steps grow from lr (1 + momentum) to
 lr / (1 - momentum) = 7 times the update.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -35,14 +35,6 @@ class OneNumber(nn.Module):
         return x[..., : world.NUM_CLASSES] * self.scale
 
 
-@dataclass(frozen=True, kw_only=True)
-class Still(Sgd):
-    """A step size of 0, which the options refuse."""
-
-    def update(self, theta, grad, slots, coefficients) -> None:
-        """Stay."""
-
-
 def _after(algorithm, rounds: int = 3, **options) -> torch.Tensor:
     return world.run(world.simulation(algorithm, rounds=rounds, **options)).theta
 
@@ -60,12 +52,6 @@ def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
     assert torch.allclose(_after(algorithm), _after(FEDAVG), atol=1e-6)
     fewer = replace(algorithm, num_projections=DIM - 1)
     assert not torch.allclose(_after(fewer), _after(FEDAVG), atol=1e-4)
-
-
-@pytest.mark.parametrize("downlink", ["model", "scalar"])
-def test_a_step_size_of_zero_leaves_the_model(downlink: str) -> None:
-    sim = world.simulation(FedScalar(Still(lr=1.0, batch_size=4), sends=downlink))
-    assert torch.equal(world.run(sim).theta, sim.init().theta)
 
 
 @pytest.mark.thorough
@@ -197,19 +183,6 @@ def test_the_shorter_of_scalars_and_model_goes_down(num: int, sends: str) -> Non
     assert ledger.counters()["downlink"] == world.NUM_CLIENTS * bits[sends]
     plain = world.simulation(replace(algorithm, sends="model"), participation=world.FULL)
     assert torch.equal(state.theta, plain.round(1, plain.round(0, plain.init(), Ledger())[0], Ledger())[0].theta)
-
-
-def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
-    """The planted fault: agents that replay on the newest model end elsewhere than with models sent."""
-    algorithm = FedScalar(SGD, sends="scalar")
-    original = ScalarDownlink.mean
-
-    def newest(self, mean, memory, cohort, ctx):
-        return original(self, mean, replace(memory, theta=memory.theta + 1e-3), cohort, ctx)
-
-    monkeypatch.setattr(ScalarDownlink, "mean", newest)
-    faulty = _after(algorithm, participation=world.FULL)
-    assert not torch.equal(faulty, _after(replace(algorithm, sends="model"), participation=world.FULL))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -29,6 +29,7 @@ REFUSED = [
     ("fedbat client=adam", "algorithm=fedbat needs client=sgd, but client=adam was chosen"),
     ("m3 compressor.predictor=ef21", "algorithm=m3 has memories of its own"),
     ("marina_p compressor=topk", "algorithm.p_up=1 sends every update whole, so that TopK is never used"),
+    ("fedavg algorithm.weights=even", "algorithm.weights=even must be one of samples, tokens, uniform"),
     ("tamuna participation=bernoulli", "TAMUNA needs as many clients in every round"),
     (f"tamuna algorithm.sparsity=4 {SOME}", "is above the 3 clients"),
     (f"cser {SOME}", "algorithm=cser needs every client in every round, but participation=uniform leaves some out"),

@@ -143,6 +143,14 @@ def test_every_experiment_composes(choice: str) -> None:
         build_compressor(config[name], name)
 
 
+def test_the_parts_that_a_grid_tries_exist() -> None:
+    for path in (CONF / "experiment").rglob("*.yaml"):
+        params = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params", default={})
+        for group, names in params.items():
+            for name in str(names).split(",") if group.startswith("experiment/") else ():
+                assert (CONF / group.partition("@")[0] / f"{name}.yaml").is_file(), f"{path}: {name}"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("group", sorted({group for group, _ in CHOICES}))
 def test_every_choice_has_an_identity_of_its_own(group: str) -> None:

@@ -87,7 +87,7 @@ def test_parts_of_an_algorithm_are_its_fields() -> None:
     [
         (Unfinished, "cannot build .*Unfinished: TypeError: Can't instantiate abstract class Unfinished .*round"),
         (Foreign, "Foreign, which is no Algorithm: let its class inherit from Algorithm"),
-        (Misweighted, "Misweighted.weights=sample must be one of samples, tokens, uniform"),
+        (Misweighted, "algorithm.weights=sample must be one of samples, tokens, uniform"),
     ],
 )
 def test_what_must_be_there_is_named(algorithm: type, message: str) -> None:

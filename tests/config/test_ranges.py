@@ -24,7 +24,7 @@ from tests.config.test_configs import CHOICES
 from tests.looped import looped
 
 GROUPS = ("algorithm", "client", "objective", "participation", "partition", "server")
-NOT_ALONE = {"theta0", "capacity", "path"}
+NOT_ALONE = {"theta0", "capacity", "path", "weights"}
 """Options that are checked once the model or another option is known, or that are a file."""
 NUMBER = r"([0-9][\d.e-]*)"
 OUTSIDE = {

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 
 from fedcomp.records.metrics_file import read_lines
 
 NEIGHBOURS = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "neighbours"
 QUANTISER = "experiment/neighbours/quantiser@_global_"
-
-
-def test_quantisers_of_the_grid_exist() -> None:
-    params = OmegaConf.load(NEIGHBOURS / "quantisers.yaml").hydra.sweeper.params
-    assert set(params[QUANTISER].split(",")) <= {path.stem for path in (NEIGHBOURS / "quantiser").glob("*.yaml")}
 
 
 @pytest.mark.thorough

@@ -1,5 +1,8 @@
 """What each participation promises: a sorted cohort from the key alone, whose weights aggregate without bias."""
 
+from collections import Counter
+
+import pytest
 import torch
 
 from fedcomp.participation.bernoulli import Bernoulli
@@ -78,3 +81,39 @@ def test_wrong_weights_would_be_seen(participation):
     else:  # equal probabilities: forgetting 1/p alone
         average = aggregates(participation, EQUAL, lambda cohort: torch.ones(cohort.size).double() / NUM_CLIENTS)
     assert float(standard_scores(average, EQUAL / NUM_CLIENTS).max()) > 10
+
+
+def test_everyone_with_their_share():
+    Full().check(3)
+    cohort = Full().sample(Key(("round", 0)), torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64))
+    assert cohort.clients == (0, 1, 2)
+    assert cohort.weight.tolist() == [0.125, 0.25, 0.625]
+
+
+def test_weights_of_uniform_average_those_present():
+    importance = torch.tensor([1.0, 3.0, 4.0, 12.0], dtype=torch.float64)
+    cohort = Uniform(2).sample(Key(("round", 1)), importance)
+    assert cohort.size == 2
+    present = importance[cohort.ids]
+    torch.testing.assert_close(cohort.weight, (present / present.sum()).float())
+
+
+def test_every_cohort_of_uniform_is_equally_likely():
+    """6 pairs of 4 clients over 6000 rounds, 4.5 standard deviations."""
+    times = Counter(
+        Uniform(2).sample(Key(("round", number)), torch.ones(4, dtype=torch.float64)).clients for number in range(6000)
+    )
+    assert len(times) == 6
+    assert max(abs(count - 1000) for count in times.values()) < 4.5 * (6000 / 6 * 5 / 6) ** 0.5
+
+
+@looped("num_participants", [0, 5, -1, 0.5, "ten", True, None])
+def test_num_participants_out_of_range(num_participants):
+    line = r"participation.num_participants=.* must be a whole number from 1 to num_clients=4"
+    with pytest.raises(ValueError, match=line):
+        Uniform(num_participants).check(4)
+
+
+def test_the_whole_range_is_allowed():
+    Uniform(1).check(4)
+    Uniform(4).check(4)

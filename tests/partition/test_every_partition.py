@@ -8,6 +8,7 @@ from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.iid import IID
 from fedcomp.partition.labels import Labels
 from fedcomp.partition.natural import Natural
+from fedcomp.partition.one_each import OneEach
 from fedcomp.partition.shards import Shards
 from fedcomp.random.keys import Key
 from tests.looped import looped
@@ -103,3 +104,25 @@ def test_check_parts_refuses(parts, line):
 
 def test_check_parts_allows_samples_that_nobody_holds():
     check_parts([torch.tensor([4]), torch.tensor([0, 2])], 5)
+
+
+def test_sizes_of_iid_differ_by_one_at_most():
+    assert [len(part) for part in IID().split(None, 11, 4, KEY)] == [3, 3, 3, 2]
+
+
+def test_parts_of_iid_are_no_runs_of_the_dataset():
+    """The mean sample number of each of 10 parts of 1000 is uniform's mean within 4.5 standard errors."""
+    parts = IID().split(None, 10_000, 10, KEY)
+    standard_error = 10_000 / 12**0.5 / 1000**0.5
+    assert all(abs(part.double().mean() - 4999.5) < 4.5 * standard_error for part in parts)
+    assert all(len(torch.unique(part)) == 1000 for part in parts)
+
+
+def test_one_each_is_in_order():
+    parts = OneEach().split(None, 4, 4, KEY)
+    assert [part.tolist() for part in parts] == [[0], [1], [2], [3]]
+
+
+def test_one_each_refuses_another_number_of_clients():
+    with pytest.raises(ValueError, match="set num_clients=5, or take partition=iid"):
+        OneEach().split(None, 5, 4, KEY)

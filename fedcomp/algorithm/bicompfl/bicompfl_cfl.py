@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, lengths
 from fedcomp.client import LocalSolver
@@ -34,8 +34,7 @@ from fedcomp.compressor.predictors import EF21
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import SharedKnowledge
 
 
@@ -46,7 +45,7 @@ class BiCompFLCFLState:
     Attributes:
         theta: [D] the model x. stats: [C] running statistics.
         base: [N, D] h_i, [N, 0] without `ef21`.
-        uplink: the clients' memories. optimizer: memories of the server optimiser.
+        uplink: the clients' memories. optimizer: memories of the server optimizer.
     """
 
     theta: Tensor
@@ -78,7 +77,6 @@ class BiCompFLCFL(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.ef21 and not (self.uplink.feedback == NoFeedback() and self.uplink.estimator == WeightedSum()):
             raise ValueError(
                 "algorithm.ef21 is a memory of its own: leave compressor.feedback=none and "

@@ -42,8 +42,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_interval
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire.coding import bits_for
 
 FULL = Dense()
@@ -60,7 +59,7 @@ class M3State:
         update: [D] G, the server's estimate of the clients' mean update.
         models: [N, D] w_i, the clients' models. points: [N, D] z_i, their averages over rounds, where they train.
         base: [N, D] h_i, what a client's next compressed update is a difference to.
-        optimizer: memories of the server optimiser.
+        optimizer: memories of the server optimizer.
     """
 
     theta: Tensor

@@ -74,8 +74,8 @@ class MissedParts(Downlink[PartChanges, Tensor]):
         for client in cohort.clients:
             groups.setdefault(memory.missed(client), []).append(client)
         arrived = theta if own is None or own not in cohort.clients else held["model"]
-        for places, clients in sorted(groups.items()):
-            parts = [self.parts[place] for place in places]
+        for indices, clients in sorted(groups.items()):
+            parts = [self.parts[index] for index in indices]
             sent = torch.cat([theta[:0], *(part.take(theta) for part in parts)])
             received = ctx.send_dense("model", sent, Listed(tuple(clients)))
             if own in clients:

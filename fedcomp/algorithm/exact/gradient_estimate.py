@@ -42,8 +42,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_interval
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 
 WHOLE = Compressor(Dense())
 """What carries whole vectors, 32 bits an entry."""
@@ -54,7 +53,7 @@ class GradientEstimateState:
     """What lives from round to round.
 
     Attributes:
-        theta: [D] x. stats: [0] the model has no running statistics. optimizer: memories of the server optimiser.
+        theta: [D] x. stats: [0] the model has no running statistics. optimizer: memories of the server optimizer.
         gradients: [n, D] h_i, the clients' last gradients. estimates: [n, D] g_i, at server and clients.
     """
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
-from fedcomp.client import Batch, LocalData, LocalSolver
-from fedcomp.client.contract import Batching, LocalResult
+from fedcomp.client import Batch, Batching, LocalData, LocalResult, LocalSolver
 from fedcomp.client.full_gradient import full_gradient
 from fedcomp.client.gd import GD
 from fedcomp.client.sgd import Sgd
@@ -112,8 +111,7 @@ def train_shifted(
     def train(data: LocalData, theta: Tensor, shift: Tensor, stats: Tensor) -> LocalResult:
         return solver.run(data, theta, stats, ctx.progress, shifted_gradient(data, shift, weight))
 
-    trained: LocalResult = ctx.clients.map_clients(train, cohort, theta, shift, stats.expand(cohort.size, -1))
-    return trained
+    return ctx.clients.map_clients(train, cohort, theta, shift, stats.expand(cohort.size, -1))
 
 
 def gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
@@ -130,8 +128,7 @@ def gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort,
         return found.grad.add(theta, alpha=decay), found.loss
 
     rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-    found: tuple[Tensor, Tensor] = ctx.clients.map_clients(work, cohort, *rows)
-    return found
+    return ctx.clients.map_clients(work, cohort, *rows)
 
 
 def exactness(client: LocalSolver, like: Tensor) -> Metrics:

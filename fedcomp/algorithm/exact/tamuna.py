@@ -71,7 +71,7 @@ class Masks:
     """Which entries each client of a round sends.
 
     Attributes:
-        indices: [c, w] int64 places, ascending; D beyond the entries of a client. count: [c] int64 how many it has.
+        indices: [c, w] int64 positions, ascending; D beyond the entries of a client. count: [c] int64 how many it has.
     """
 
     indices: Tensor
@@ -90,7 +90,7 @@ class Masks:
         return Payload({"values": Field(values, Float(), self.count, count_known=True)})
 
     def read(self, payload: Payload, dim: int) -> Tensor:
-        """[c, D] the entries of a message at their places, 0 elsewhere."""
+        """[c, D] the entries of a message at their positions, 0 elsewhere."""
         (values,) = payload.expect(values=self.indices.shape[1])
         whole = values.new_zeros(values.shape[0], dim + 1)
         return scatter_distinct_(whole, self.indices, values)[:, :dim]
@@ -106,14 +106,14 @@ class Masks:
 
 @lru_cache(maxsize=4)
 def template(num_clients: int, per_entry: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """(places [c, w], number of them [c]) of the columns of the mask's template, filled up with D."""
+    """(positions [c, w], number of them [c]) of the columns of the mask's template, filled up with D."""
     rows = np.arange(dim)
     columns = [np.flatnonzero((column - per_entry * rows) % num_clients < per_entry) for column in range(num_clients)]
     count = np.array([len(column) for column in columns], dtype=np.int64)
-    places = np.full((num_clients, max(int(count.max()), 1)), dim, dtype=np.int64)
-    for column, held in zip(places, columns, strict=True):
+    positions = np.full((num_clients, max(int(count.max()), 1)), dim, dtype=np.int64)
+    for column, held in zip(positions, columns, strict=True):
         column[: len(held)] = held
-    return places, count
+    return positions, count
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
-from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.contract import LocalResult
+from fedcomp.client import LocalData, LocalResult, LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.compressor import Compressor
@@ -41,7 +40,7 @@ class ControlState:
         theta: [D] the server's model x. stats: [C] its running statistics.
         control: [D] the server's control variate c, the mean of the c_i of all N clients.
         controls: [N, D] the clients' c_i; those of idle clients stay as they are.
-        optimizer: memories of the server optimiser.
+        optimizer: memories of the server optimizer.
     """
 
     theta: Tensor
@@ -133,8 +132,7 @@ def train_corrected(
         return replace(result, value=change), mean.sub_(control), num_steps
 
     rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own
-    trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, *rows)
-    return trained
+    return ctx.clients.map_clients(train, cohort, *rows)
 
 
 def control_metrics(local: LocalResult, own: Tensor, control: Tensor, controls: Tensor, cohort: Cohort) -> Metrics:

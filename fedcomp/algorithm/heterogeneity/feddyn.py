@@ -28,17 +28,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.local_training import train_cohort
-from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.contract import LocalResult
+from fedcomp.client import LocalData, LocalResult, LocalSolver
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 
 
@@ -80,7 +79,6 @@ class FedDyn(Algorithm):
 
     def __post_init__(self) -> None:
         check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_no_pull("FedDyn", self.client)
         check_decodable("FedDyn", self.uplink)
         if not self.uplink.codec.contractive:

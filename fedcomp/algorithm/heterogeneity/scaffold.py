@@ -115,5 +115,4 @@ def local_gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: C
         grad = full_gradient(data.samples(at_once), data.num_samples, theta, stats, 0, data.gradient).grad
         return grad.add_(theta, alpha=client.weight_decay)
 
-    found: Tensor = ctx.clients.map_clients(work, cohort, theta.expand(cohort.size, -1), stats.expand(cohort.size, -1))
-    return found
+    return ctx.clients.map_clients(work, cohort, theta.expand(cohort.size, -1), stats.expand(cohort.size, -1))

@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -46,8 +46,7 @@ from fedcomp.core.parameter_layout import (
 )
 from fedcomp.core.validate import check_choice, check_interval, is_number
 from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
@@ -60,7 +59,7 @@ class FedBATState:
 
     Attributes:
         theta: [D] the server's model w. stats: [C] its running statistics.
-        downlink: memory of the downlink's compressor. optimizer: memories of the server optimiser.
+        downlink: memory of the downlink's compressor. optimizer: memories of the server optimizer.
     """
 
     theta: Tensor
@@ -80,7 +79,6 @@ class FedBAT(Algorithm):
         rho: factor of alpha's exponent; 0: alpha stays as it begins. alpha_min, alpha_max: bounds of alpha.
         alpha0: alpha at the first binarised step: mean, of |m| in the tensor, or a number.
         biases: binarised, or dense.
-        weights: "samples" (p_k proportional to the client's data) or "uniform".
     """
 
     needs: ClassVar[dict[str, type]] = {"client": Sgd}
@@ -98,7 +96,6 @@ class FedBAT(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.biases", self.biases, BIASES)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval("algorithm.rho", self.rho, "[0, inf)")
         check_interval("algorithm.alpha_min", self.alpha_min, "(0, inf)", "the smallest step size of an entry")
         check_interval("algorithm.alpha_max", self.alpha_max, "(0, inf)", "the largest step size of an entry")
@@ -198,8 +195,7 @@ class FedBAT(Algorithm):
             return replace(local, value=theta), torch.where(none, own, log), torch.where(none, own, first)
 
         zero, rows = start.new_zeros(1, dim + 2 * num).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows)
-        return trained
+        return ctx.clients.map_clients(train, cohort, zero, rows)
 
     def _first_log(self, m: Tensor, sizes: StepSizes) -> Tensor:
         """[A, L] ln alpha_0, within its bounds or far below them."""

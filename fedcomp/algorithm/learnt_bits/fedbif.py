@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
@@ -105,7 +105,6 @@ class FedBiF(Algorithm):
         virtual: own, of each client; shared, one draw for all.
         coding: plain, 1 bit; flips, those that differ from the bits received, arithmetically coded where it is shorter.
         biases: dense, or coded as weights.
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -129,7 +128,6 @@ class FedBiF(Algorithm):
         check_choice("algorithm.virtual", self.virtual, VIRTUAL)
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.biases", self.biases, BIASES)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedBiFState:
         """The first float weights. Raises ValueError: nothing to code, or (on a CPU) nothing but zeros."""

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -79,7 +79,6 @@ class FedMUD(Algorithm):
         distribution: of fixed factors (of ab: of the left ones): auto; uniform on (-magnitude, magnitude); normal with
             this standard deviation.
         sends: factors, to all N clients; model, W_0 with the factors to those who take part.
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -102,7 +101,6 @@ class FedMUD(Algorithm):
         check_choice("algorithm.view", self.view, VIEWS)
         check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
         check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.interval", self.interval)
         check_interval("algorithm.magnitude", self.magnitude, "(0, inf)", "the size of fixed factors")
         check_interval("algorithm.ratio", self.ratio, "(0, 1]", "the share of numbers that are trained")

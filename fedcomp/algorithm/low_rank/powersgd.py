@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
@@ -43,8 +43,7 @@ from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
-from fedcomp.server.contract import Slots
+from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 
@@ -64,7 +63,7 @@ class PowerSGDState:
         theta: [D] the model, which all clients have. stats: [C] its running statistics.
         q: [sum n r] Q of the last round, which all clients have.
         errors: [N, d] e of each client, [N, 0] without a memory.
-        optimizer: memories of the server optimiser.
+        optimizer: memories of the server optimizer.
     """
 
     theta: Tensor
@@ -87,7 +86,6 @@ class PowerSGD(Algorithm):
             drawn anew; 0: never.
         sends: factors (P, Q and the dense entries, to all N) or model (it and the last Q, to those who take part).
         memory: own, mean or none. decay: share of the old error that is kept, in (0, 1].
-        weights: "samples" or "uniform".
     """
 
     client: LocalSolver
@@ -115,7 +113,6 @@ class PowerSGD(Algorithm):
                 "algorithm.memory=mean is what is left of the mean, which algorithm.sends=model tells nobody: take "
                 "memory=own, or sends=factors"
             )
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
         check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
 

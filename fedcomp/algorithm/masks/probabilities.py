@@ -37,7 +37,7 @@ class MaskState:
         weights: [D] frozen weights; the values of normalisation layers among them.
         theta: [D] probabilities of the mask; 1 for what is not masked. stats: [C] running statistics.
         ones: [D] masks received since the last reset that have a one. total: [1] masks since then.
-        optimizer: each client's persistent optimiser state, [N, D] and [N, 1] (client/minibatch.py); () for none.
+        optimizer: each client's persistent optimizer state, [N, D] and [N, 1] (client/minibatch.py); () for none.
     """
 
     weights: Tensor

@@ -74,7 +74,7 @@ class MaskTraining:
             weights: [D] frozen weights, and the values of the columns that are not masked.
             theta: [M, D] or [1, D] probabilities; those outside the part are not used.
             stats: [C] running statistics. part: the columns that are masked.
-            memory: the solver's persistent optimiser state, one row for each of the N clients; (): fresh state.
+            memory: the solver's persistent optimizer state, one row for each of the N clients; (): fresh state.
         Returns:
             q [M, D] as `value`, with the values after training in the other columns, losses and memory; and the mean
             statistics [C], which the clients send.

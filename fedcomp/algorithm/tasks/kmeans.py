@@ -137,8 +137,8 @@ class KMeans(Algorithm):
 
         def pick(data: LocalData, turn: Tensor) -> Tensor:
             held = data.num_samples
-            places = (((key.bits(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
-            return data.take(places[:, None])[0].flatten(1)
+            positions = (((key.bits(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
+            return data.take(positions[:, None])[0].flatten(1)
 
         points = ctx.clients.map_clients(pick, chosen, turn)
         received = ctx.link.up(Payload({"points": _sent_if(first, points)}), chosen)

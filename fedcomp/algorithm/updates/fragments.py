@@ -79,20 +79,20 @@ def fragments_of(tensors: Sequence[ParameterTensor], num: int, pattern: str) -> 
         )
     groups: list[set[int]] = [set() for _ in range(num)]
     if pattern == "strided":
-        for place in range(len(tensors)):
-            groups[place % num].add(place)
+        for index in range(len(tensors)):
+            groups[index % num].add(index)
     elif pattern == "sequential":
         cuts = _cuts([tensor.size for tensor in tensors], num)
         groups = [set(range(first, end)) for first, end in zip([0, *cuts], [*cuts, len(tensors)], strict=True)]
     else:
         sizes = [0] * num
-        for place in sorted(range(len(tensors)), key=lambda place: (-tensors[place].size, place)):
+        for index in sorted(range(len(tensors)), key=lambda index: (-tensors[index].size, index)):
             smallest = sizes.index(min(sizes))
-            groups[smallest].add(place)
-            sizes[smallest] += tensors[place].size
+            groups[smallest].add(index)
+            sizes[smallest] += tensors[index].size
     return tuple(
-        Fragment(ParameterSubset.at(tensors, places), tuple(tensors[place] for place in sorted(places)))
-        for places in groups
+        Fragment(ParameterSubset.at(tensors, indices), tuple(tensors[index] for index in sorted(indices)))
+        for indices in groups
     )
 
 
@@ -102,5 +102,5 @@ def _cuts(sizes: Sequence[int], num: int) -> list[int]:
     for number in range(1, num):
         target = ends[-1] * number / num
         allowed = range(cuts[-1] + 1, len(sizes) - (num - number) + 1)
-        cuts.append(min(allowed, key=lambda place: abs(ends[place - 1] - target)))
+        cuts.append(min(allowed, key=lambda index: abs(ends[index - 1] - target)))
     return cuts[1:]

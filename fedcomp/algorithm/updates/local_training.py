@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
-from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalSolver, Reads
-from fedcomp.client.contract import LocalResult
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset

@@ -39,6 +39,6 @@ def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, steps
     if up.observes and sends == "step" and not steps_with_mean:
         raise ValueError(
             "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=step and this "
-            "server optimiser they are sent another step: take algorithm.sends=mean_update, or server.lr=1 without "
+            "server optimizer they are sent another step: take algorithm.sends=mean_update, or server.lr=1 without "
             "momentum"
         )

@@ -14,7 +14,7 @@ K that of directions, whose variance is (D + 1) / P times the squared gradient f
 Where paper and code differ: the paper's text has the forward difference, its code the central one by default, which is
 ours. Momentum and weight decay are the code's; the velocity is the server's, and clients repeat it with the model. In
 the code a changed step size (`stages` here, its `adjust_perturb`) does not survive the restoring of a client's
-optimiser, so that clients and server part; here a round is repeated with its own eta and P. Seeds in the code are
+optimizer, so that clients and server part; here a round is repeated with its own eta and P. Seeds in the code are
 numbers up to 10^6, from which directions recur; here they have 64 bits, or cost nothing (`seed_cost: derived`).
 
 What a client must be sent depends on how long it was away (history.py). Summed over a run it is sent each round's
@@ -34,7 +34,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
@@ -86,7 +86,6 @@ class DeComFL(Algorithm):
         history: rounds that are kept; who was away for longer is sent the model.
         running_stats: of BatchNorm: refuse, or gather: those of a forward pass at y after every step (of the last one
             for the central difference, which has none), sent as floats both ways.
-        weights: "uniform" or "samples".
         diagnose: also compute the true gradients' steps, for `estimate/variance`.
         verify_replay: also repeat every client's missed rounds, and compare with the server's model.
     """
@@ -126,7 +125,6 @@ class DeComFL(Algorithm):
         check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
         check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.verify_replay and not self._replays:
             raise ValueError(
                 f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.sends={self.sends}"

@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
     RUNNING_STATS,
@@ -90,7 +90,6 @@ class FedKSeed(Algorithm):
             shorter.
         clip: skip steps whose losses differ by more, or are not finite; None: none.
         running_stats: of BatchNorm: refuse or gather, as in DeComFL.
-        weights: "samples" or "uniform".
     """
 
     exact_losses: ClassVar[bool] = True
@@ -119,7 +118,6 @@ class FedKSeed(Algorithm):
         check_choice("algorithm.choice", self.choice, CHOICES)
         check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
         check_interval("algorithm.clip", self.clip, "(0, inf)", "the largest difference of two losses", or_null=True)
         if self.sampling == "amplitude" and self.pool < 2:
             raise ValueError(

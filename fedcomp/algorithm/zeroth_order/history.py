@@ -27,7 +27,7 @@ from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
 Place = tuple[Tensor, Tensor]
-"""Where an optimiser is: the model [D] and its velocity, [D] or [0]."""
+"""Where an optimizer is: the model [D] and its velocity, [D] or [0]."""
 
 
 @dataclass(frozen=True)

@@ -73,17 +73,17 @@ class Pool:
 
     def model(self, theta0: Tensor, lr: float, two_point: TwoPoint, clients: Clients) -> Tensor:
         """[D] float32 x_0 - eta sum_j a_j z_j, summed in float64 in the order of the pool."""
-        places = torch.arange(self.size, device=self.sums.device)
+        positions = torch.arange(self.size, device=self.sums.device)
         if self.sums.device.type == "cpu":  # where looking costs nothing, directions of coefficient 0 are left out
-            places = places[self.sums != 0]
+            positions = positions[self.sums != 0]
 
         def part(some: Tensor) -> Tensor:
             z = two_point.directions(self.numbers[some], 1, 0, len(theta0))[:, 0]
             return self.sums[some].double() @ z.double()
 
         total = torch.zeros_like(theta0, dtype=torch.float64)
-        if len(places):
-            for entries in clients.parallel_map(part, places.split(max(1, VALUES_AT_ONCE // len(theta0)))):
+        if len(positions):
+            for entries in clients.parallel_map(part, positions.split(max(1, VALUES_AT_ONCE // len(theta0)))):
                 total += entries
         return (theta0.double() - lr * total).to(theta0.dtype)
 
@@ -142,7 +142,7 @@ class Increments:
             sums = pool.sums if received is sent else received.fields["sums"].data[0]
             return received.fields["probabilities"].data[0] if extra else share, sums
         coefficients = take_rows(self.held, cohort).clone()  # the rows themselves where all take part
-        places = {client: row for row, client in enumerate(cohort.clients)}
+        row_of = {client: row for row, client in enumerate(cohort.clients)}
         last, width = self.last.numpy()[list(cohort.clients), 0].tolist(), bits_for(pool.size)
         for number in sorted(set(last)):
             away = Listed(tuple(client for client, own in zip(cohort.clients, last) if own == number))
@@ -151,7 +151,7 @@ class Increments:
             received = ctx.link.broadcast(
                 Payload({**changes.fields(where, pool.sums), **extra}, paper_bits=paper), away
             )
-            for row in (places[client] for client in away.clients):
+            for row in (row_of[client] for client in away.clients):
                 coefficients[row] = changes.add(received, coefficients[row])
             if extra and ctx.link.client in (None, *away.clients):
                 share = received.fields["probabilities"].data[0]
