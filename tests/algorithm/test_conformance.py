@@ -35,11 +35,7 @@ SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_si
 STREAMING = StreamingDiLoCo(Sgd(lr=0.1, steps=3, batch_size=4), ServerSgd(0.7, 0.5, nesterov=True), DENSE, DENSE)
 SHORT, SLOW = Sgd(lr=0.05, batch_size=4), Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
-SKETCH = links(
-    lambda dim, stats, layers: 32 * (3 * max(2, round(0.5 * dim / 3)) + stats),
-    largest,
-    to_all=True,
-)
+SKETCH = links(lambda dim, stats, layers: 32 * (3 * max(2, round(0.5 * dim / 3)) + stats), largest, to_all=True)
 SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 * len(layers) + 32 * stats, to_all=True)
 SHARED_SCALAR = links(lambda dim, stats, layers: 32 + 32 * stats, lambda dim, stats, layers: 32 * (dim + stats) + 64)
 SCALAR_EACH = links(lambda dim, stats, layers: 64 + 3 * 32, lambda dim, stats, layers: 32 * dim)

@@ -19,10 +19,7 @@ REFUSED = [
     ("fedbif server=adam", "FedBiF has no use for"),
     ("decomfl client.momentum=0.5", "DeComFL has no use for client.momentum=0.5"),
     ("fedkseed client.schedule=cosine", "FedKSeed has no use for client.schedule=cosine"),
-    (
-        "decomfl precision=bf16",
-        "algorithm=decomfl takes differences of nearly equal losses, which precision=bf16",
-    ),
+    ("decomfl precision=bf16", "algorithm=decomfl takes differences of nearly equal losses, which precision=bf16"),
     ("fedkseed precision=bf16", "algorithm=fedkseed takes differences of nearly equal losses"),
     ("fedkseed +algorithm.weight_decay=0.1", "algorithm.weight_decay"),
     ("decomfl dataset=vectors model=mean_vector", "algorithm=decomfl needs a model of kind network"),

@@ -23,26 +23,24 @@ from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.split import groups
 from fedcomp.reporting.tables.published import load
 from fedcomp.wire import Ledger
+from tests.algorithm.bicompfl.test_bicompfl_bits import COLUMNS, DIMS, NUM, Sent, as_printed
 from tests.algorithm.parts import Adam, Compressor, MRCSign, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
 
-DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}
-NUM, SAMPLES_DOWN = 10, 10
-COLUMNS = ("uplink", "downlink", "bpp", "bpp_bc")
+SAMPLES_DOWN = 10
 
 
 def columns(method: str, dim: int) -> dict[str, float]:
     """The tables' columns of a method with blocks of 256, in bits per parameter and round."""
-    up = 8 * -(-dim // 256) / dim
-    alone, shared = {
-        "BiCompFL-GR-Fixed": (0.0, (NUM - 1) * up),
-        "BiCompFL-GR-Reconst-Fixed": (0.0, SAMPLES_DOWN * up),
-        "BiCompFL-PR-Fixed": (SAMPLES_DOWN * up, 0.0),
-        "BiCompFL-PR-Fixed-SplitDL": (SAMPLES_DOWN * up / NUM, 0.0),
+    up = 8 * -(-dim // 256)
+    sent = {
+        "BiCompFL-GR-Fixed": Sent(up, broadcast=(NUM - 1) * up),
+        "BiCompFL-GR-Reconst-Fixed": Sent(up, broadcast=SAMPLES_DOWN * up),
+        "BiCompFL-PR-Fixed": Sent(up, SAMPLES_DOWN * up),
+        "BiCompFL-PR-Fixed-SplitDL": Sent(up, SAMPLES_DOWN * up / NUM),
     }[method]
-    down = alone + shared
-    return dict(zip(COLUMNS, (up, down, up + down, up + alone + shared / NUM)))
+    return sent.columns(dim, 1)
 
 
 FIXED = ("BiCompFL-GR-Fixed", "BiCompFL-GR-Reconst-Fixed", "BiCompFL-PR-Fixed", "BiCompFL-PR-Fixed-SplitDL")
@@ -59,10 +57,6 @@ LENET = {
     ("BiCompFL-PR-Fixed", "bpp_bc"),
 }
 MISMATCHES = {(model, *cell) for model in ("4CNN", "6CNN") for cell in CNNS} | {("LeNet5", *cell) for cell in LENET}
-
-
-def as_printed(value: float) -> float:
-    return float(f"{value:.2g}")
 
 
 def test_every_cell_with_fixed_blocks_but_those_named() -> None:

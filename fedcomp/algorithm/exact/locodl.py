@@ -46,7 +46,7 @@ from fedcomp.algorithm.exact.local_steps import (
     train_shifted,
     warn_once,
 )
-from fedcomp.algorithm.updates.decoded_messages import check_decodable
+from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
@@ -188,7 +188,10 @@ class LoCoDL(Algorithm):
             y = y - gamma * (q * y - state.dual)
         local = train_shifted(self.client, steps, state.models, -state.duals, -q, state.stats, cohort, ctx)
 
-        sent, mean = self._exchange(local.value - y, cohort, ctx)
+        sent = send_decoded("difference", self.uplink, local.value - y, cohort, ctx, self.relay)
+        mean = sent.mean(0) / 2
+        if not self.relay:
+            mean = ctx.send_dense("mean", mean, cohort)
         models = torch.lerp(local.value, y + mean, constants.rho)
         duals = state.duals + constants.dual_step * (mean - sent)
         dual = state.dual + constants.dual_step * mean
@@ -206,14 +209,3 @@ class LoCoDL(Algorithm):
         """`test`: y; `mean`: the mean of the x_i, which nobody holds."""
         models = {"test": state.theta, "mean": state.models.mean(0)}
         return {name: Models(theta[None], state.stats[None]) for name, theta in models.items()}
-
-    def _exchange(self, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
-        """(d_i [n, D], dbar [D]) of what clients send of x [n, D]."""
-        common, nothing = ctx.common("difference", cohort), self.uplink.init(cohort.size, x[0])
-        payload, _ = self.uplink.encode(x, nothing, cohort, common, ctx.sender_key("difference"))
-        received = ctx.link.up(payload)
-        sent = self.uplink.decode(received, common)
-        if self.relay:
-            sent = self.uplink.decode(ctx.link.relay(received), common)
-            return sent, sent.mean(0) / 2
-        return sent, ctx.send_dense("mean", sent.mean(0) / 2, cohort)

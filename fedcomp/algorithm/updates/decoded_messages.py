@@ -34,8 +34,9 @@ def check_decodable(name: str, uplink: Compressor) -> None:
         )
 
 
-def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
-    """Clients send x [M, D] in the message called `name`; what the server decodes of each [M, D]."""
+def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context, relay: bool = False) -> Tensor:
+    """Clients send x [M, D] in the message called `name`; what the server, with `relay` everybody, decodes of each."""
     common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_decodable`: no memory
     payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
-    return uplink.decode(ctx.link.up(payload), common)
+    received = ctx.link.up(payload)
+    return uplink.decode(ctx.link.relay(received) if relay else received, common)

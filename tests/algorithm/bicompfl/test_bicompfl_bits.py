@@ -116,7 +116,7 @@ def _columns(row: Printed) -> dict[str, float]:
     return METHODS[row.method](DIMS[row.model], _rounds(row)).columns(DIMS[row.model], _rounds(row))
 
 
-def _as_printed(value: float) -> float:
+def as_printed(value: float) -> float:
     return float(f"{value:.2g}")
 
 
@@ -126,7 +126,7 @@ def test_every_cell_of_six_methods_but_those_named() -> None:
         (row.table, row.method, column)
         for row in rows
         for column, value in _columns(row).items()
-        if _as_printed(value) != row.rates[column]
+        if as_printed(value) != row.rates[column]
     }
     assert len(rows) * len(COLUMNS) == 192
     assert wrong == MISMATCHES
@@ -139,7 +139,7 @@ def test_table_7_is_a_third_of_the_runs_without_synchronisation(method: str, sen
     dim, rounds = DIMS[row.model], _rounds(row)
     every, never = (sent(dim, rounds, period).columns(dim, rounds) for period in (PERIOD, rounds + 1))
     mean = {column: (2 * every[column] + never[column]) / 3 for column in COLUMNS}
-    assert {column: _as_printed(value) for column, value in mean.items()} == row.rates
+    assert {column: as_printed(value) for column, value in mean.items()} == row.rates
 
 
 @looped("dim", DIMS.values())
@@ -185,7 +185,7 @@ def test_m3s_broadcast_column_contradicts_its_own_uplink() -> None:
         (other,) = [other for other in _rows("Neolithic") if other.table == row.table]
         assert row.rates["bpp_bc"] == other.rates["bpp_bc"] < row.rates["uplink"]
         assert ours["bpp_bc"] == pytest.approx(ours["uplink"] + 32 / NUM)  # parts and a shared model cost alike
-        assert _as_printed(ours["bpp"]) == 14
+        assert as_printed(ours["bpp"]) == 14
         assert row.rates["bpp"] in (15, 16)  # with its own downlink
         assert row.rates["bpp"] == pytest.approx(row.rates["uplink"] + row.rates["downlink"], abs=0.6)
 

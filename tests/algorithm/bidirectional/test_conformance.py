@@ -37,11 +37,7 @@ RELAYED = relayed(lambda dim: 8 * -(-dim // 8))
 TWO_SIGNS_BOTH_WAYS = links(lambda dim, stats, layers: 2 * (dim + 32), to_all=True)
 
 CASES = [
-    AlgorithmCase(
-        "bicompfl_cfl",
-        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))),
-        RELAYED,
-    ),
+    AlgorithmCase("bicompfl_cfl", BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))), RELAYED),
     AlgorithmCase(
         "bicompfl_cfl-memory",
         BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor"),

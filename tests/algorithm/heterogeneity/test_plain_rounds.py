@@ -155,10 +155,7 @@ CASES: dict[str, tuple[Algorithm, Callable[[Losses], Iterator[Vectors]]]] = {
         Scallion(CLIENT, SERVER, TOP4, DENSE, ALPHA, sends="mean_update"),
         lambda losses: _scallion(losses, None),
     ),
-    "scallion-down": (
-        Scallion(CLIENT, SERVER, TOP4, TOP6_DOWN, ALPHA),
-        lambda losses: _scallion(losses, _top(6)),
-    ),
+    "scallion-down": (Scallion(CLIENT, SERVER, TOP4, TOP6_DOWN, ALPHA), lambda losses: _scallion(losses, _top(6))),
     "feddyn": (FedDyn(CLIENT, TOP4, ALPHA), _feddyn),
 }
 

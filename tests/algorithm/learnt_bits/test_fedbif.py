@@ -184,9 +184,4 @@ def test_a_model_of_zeros_or_without_weights_is_refused() -> None:
         world.simulation(FedBiF(SGD), zeros).init()
 
 
-test_wrong_options = refused(
-    [
-        ({"bits": True}, "algorithm.bits=True"),
-    ],
-    lambda **options: FedBiF(SGD, **options),
-)
+test_wrong_options = refused([({"bits": True}, "algorithm.bits=True")], lambda **options: FedBiF(SGD, **options))

@@ -12,14 +12,7 @@ from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
-from tests.algorithm.low_rank.power_rounds import (
-    DIM,
-    TENSORS,
-    make_clients,
-    one_round,
-    power_sgd,
-    start,
-)
+from tests.algorithm.low_rank.power_rounds import DIM, TENSORS, make_clients, one_round, power_sgd, start
 from tests.looped import looped
 from tests.refused import refused
 

@@ -9,7 +9,6 @@ from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor.seed import seed_number
-from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context, first_state
 from tests.conformance import world
@@ -138,16 +137,6 @@ def test_no_gradient_is_counted() -> None:
     assert result.metrics["evaluations"] == 2 * (3 + 1)
 
 
-def test_scalars_that_are_not_finite_stop_the_run() -> None:
-    sim = world.simulation(DeComFL(batch_size=4), data=world.dataset(scale=1e38))
-    state, result = sim.round(0, sim.init(), Ledger())
-    assert state.theta.isfinite().all()
-    with pytest.raises(
-        Diverged, match=r"round 1: the (loss|message/scalar) of client \d.* is (nan|inf); .*algorithm.lr"
-    ):
-        DivergenceMonitor().add(1, result.cohort, result.metrics)
-
-
 test_wrong_options = refused(
     [
         ({"schedule": "exponential"}, "algorithm.lr_final in every round, which is 0"),
@@ -159,10 +148,3 @@ test_wrong_options = refused(
     ],
     DeComFL,
 )
-
-
-def test_running_statistics_are_refused_unless_they_are_gathered() -> None:
-    with pytest.raises(
-        ValueError, match="BatchNorm, whose 8 running statistics no scalar carries: take algorithm.runn"
-    ):
-        world.simulation(DeComFL(), world.with_batch_norm).init()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
+from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from fedcomp.algorithm.zeroth_order.history import Step
 from fedcomp.compressor.seed import seed_number
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context, first_state
 from tests.conformance import world
+from tests.looped import looped
 
 D = 20
 STAGES = {5: [0.5, 2], 9: [0.25, 4]}
@@ -143,3 +147,21 @@ def test_every_downlink_trains_the_same_model() -> None:
         sim = world.simulation(DeComFL(2, 5, lr=0.02, momentum=0.5, batch_size=4, sends=downlink))
         found[downlink] = world.run(sim).theta
     assert all(torch.equal(found["replay"], theta) for theta in found.values())
+
+
+@looped("algorithm", [DeComFL(batch_size=4), FedKSeed(50, 4, lr=0.01, batch_size=4)])
+def test_scalars_that_are_not_finite_stop_the_run(algorithm: Any) -> None:
+    sim = world.simulation(algorithm, data=world.dataset(scale=1e38))
+    state, result = sim.round(0, sim.init(), Ledger())
+    assert state.theta.isfinite().all()
+    with pytest.raises(Diverged, match=r"round 1: the (loss|message/scalar) of client \d.* is (nan|inf)"):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
+
+
+@looped("algorithm", [DeComFL(), FedKSeed()])
+def test_running_statistics_are_refused_unless_they_are_gathered(algorithm: Any) -> None:
+    line = (
+        f"algorithm={type(algorithm).__name__.lower()}: this model has BatchNorm, whose 8 running statistics"
+    )
+    with pytest.raises(ValueError, match=line):
+        world.simulation(algorithm, world.with_batch_norm).init()

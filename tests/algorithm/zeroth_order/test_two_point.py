@@ -129,9 +129,6 @@ def test_progress_depends_on_the_rank_of_the_hessian_and_not_on_the_dimension() 
 
 
 test_wrong_options = refused(
-    [
-        ({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"),
-        ({"mu": float("inf")}, "algorithm.mu=inf"),
-    ],
+    [({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"), ({"mu": float("inf")}, "algorithm.mu=inf")],
     lambda mu: TwoPoint(mu, "central", "gaussian"),
 )
