@@ -111,11 +111,6 @@ def test_moments_live_on_where_the_optimiser_does() -> None:
     assert without.optimizer == ()
 
 
-def test_what_remembers_nothing_cannot_live_on() -> None:
-    with pytest.raises(ValueError, match="^algorithm.persist_optimizer=true makes no sense for client=svrg"):
-        FedPM(Svrg(lr=0.1), persist_optimizer=True)
-
-
 def test_counts_of_nobody_are_the_first_probabilities() -> None:
     sim, ledger = world.simulation(FedPM(SCORES, sends="counts"), participation=world.FULL), Ledger()
     after, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
@@ -271,6 +266,7 @@ test_wrong_options = refused(
         ({"theta0": "half"}, "algorithm.theta0=half must be normal"),
         ({"clamp": 0.0}, "algorithm.clamp=0.0 must be a number in"),
         ({"sends": "counts", "weights": "samples"}, "weighted masks are no counts"),
+        (lambda: FedPM(Svrg(lr=0.1), persist_optimizer=True), "^algorithm.persist_optimizer=true makes no sense for"),
     ],
     lambda **options: world.simulation(FedPM(SCORES, **options)).init(),
 )

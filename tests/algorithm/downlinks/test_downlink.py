@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 
 from fedcomp.algorithm.bidirectional.m3 import MarinaP, StepAndModels
@@ -98,26 +97,3 @@ def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere(
     arrived, _, after = update.send_change(THETA, new, NONE, held, COHORT, ctx)
     torch.testing.assert_close(arrived + after.sender[0], new)
     assert not torch.allclose(arrived, new)
-
-
-class Twice(CompressedDownlink):
-    """The planted fault: a model that is sent and then sent again as a step."""
-
-    def step(self, step: Any, memory: Any, cohort: Cohort, ctx: Context) -> Any:
-        return CompressedDownlink(self.compressor, "step").step(step, memory, cohort, ctx)
-
-
-def test_a_downlink_that_sends_twice_is_found() -> None:
-    assert set(places(Twice(DENSE, "model"), DENSE.init(1, THETA))) == {"model", "step"}
-
-
-class Silent(CompressedDownlink):
-    """The planted fault: a step that everybody takes from the server without a message."""
-
-    def step(self, step: Any, memory: Any, cohort: Cohort, ctx: Context) -> Any:
-        return step + 1, memory
-
-
-def test_a_step_that_is_changed_without_a_message_is_found() -> None:
-    with pytest.raises(AssertionError, match="step"):
-        places(Silent(DENSE, "model"), DENSE.init(1, THETA))

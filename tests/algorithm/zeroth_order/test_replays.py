@@ -160,8 +160,6 @@ def test_scalars_that_are_not_finite_stop_the_run(algorithm: Any) -> None:
 
 @looped("algorithm", [DeComFL(), FedKSeed()])
 def test_running_statistics_are_refused_unless_they_are_gathered(algorithm: Any) -> None:
-    line = (
-        f"algorithm={type(algorithm).__name__.lower()}: this model has BatchNorm, whose 8 running statistics"
-    )
+    line = f"algorithm={type(algorithm).__name__.lower()}: this model has BatchNorm, whose 8 running statistics"
     with pytest.raises(ValueError, match=line):
         world.simulation(algorithm, world.with_batch_norm).init()
