@@ -14,7 +14,7 @@ from fedcomp.random.keys import Key
 
 
 class Participation(Protocol):
-    """A rule that draws the cohort of each round; one that inherits has no settings to check and no metrics."""
+    """A rule that draws the cohort of each round; one that inherits has no metrics of its own."""
 
     def check(self, num_clients: int) -> None:
         """Before the first round: refuse settings that do not fit N clients.

@@ -16,6 +16,9 @@ from fedcomp.random.keys import Key
 class Full(Participation):
     """weight_i = importance_i / sum_j importance_j: an average."""
 
+    def check(self, num_clients: int) -> None:
+        """It fits any number of clients."""
+
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         """1 for each client."""
         return torch.ones(num_clients, dtype=torch.float64)
