@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
+from fedcomp.client import Batching, LocalSolver
+from fedcomp.client.contract import LocalLoop
 from fedcomp.client.gd import GD
+from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
 from tests.client.linear_regression import SIZES, agents, gradient, rows
 from tests.looped import looped
 
 START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
 
 
-def _run(solver: GD, data) -> torch.Tensor:
+def _run(solver: LocalSolver, data) -> torch.Tensor:
     num = len(data.ids)
     return solver.run(data, START.expand(num, -1), torch.zeros(num, 0), (0, 1)).value
 
@@ -55,3 +59,34 @@ def test_is_pulled_and_clipped() -> None:
 def test_wrong_options(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"client.{name}={value} must be a"):
         GD(lr=0.1, **{name: value})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(LocalSolver):
+    """What a solver of one's own must have."""
+
+    @property
+    def batching(self) -> Batching:
+        return Batching(self.batch_size, steps=3)
+
+
+class Recorder:
+    """A runner that notes what it is asked to run."""
+
+    def __init__(self) -> None:
+        self.solvers: list[LocalSolver] = []
+
+    def run(self, loop: LocalLoop) -> None:
+        self.solvers.append(loop.solver)
+
+
+def test_the_steps_of_a_solver_of_ones_own_are_those_of_sgd() -> None:
+    own, sgd = Own(lr=0.1, batch_size=2), Sgd(lr=0.1, batch_size=2, steps=3)
+    assert torch.equal(_run(own, agents()), _run(sgd, agents()))
+
+
+def test_only_steps_of_one_batch_each_go_to_a_runner() -> None:
+    recorder, own = Recorder(), Own(lr=0.1)
+    for solver in (GD(lr=0.1), Svrg(lr=0.1), own):
+        _run(solver, replace(agents(), loop_runner=recorder))
+    assert recorder.solvers == [own]
