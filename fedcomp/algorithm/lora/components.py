@@ -10,8 +10,8 @@ Shape legend: M clients of the cohort, D parameters, C running statistics, K ada
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,14 +19,20 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.algorithm.updates.metrics import lengths
-from fedcomp.client import LocalData, LocalResult, LocalSolver
-from fedcomp.core.cohort import Cohort
+from fedcomp.client import GradFn, LocalData, LocalResult, LocalSolver
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.columns import AllColumns
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.core.cohort import Cohort, Listed
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 
+DENSE = Compressor(Dense())
 ADAPTER = "adapter"
 """The field of a message that has a client's components, and what is trained beside the adapters."""
 
@@ -78,9 +84,48 @@ class Components:
         rows = theta.expand(cohort.size, -1)
         return self._rows(ctx.link.unicast(Payload({ADAPTER: self._field(rows, ranks)})), ranks)
 
-    def send_up(self, rows: Tensor, ranks: Tensor, ctx: Context) -> Tensor:
-        """The cohort sends its components of rows [M, D]; as received, 0 in all other entries."""
-        return self._rows(ctx.link.up(Payload({ADAPTER: self._field(rows, ranks)})), ranks)
+    def send_up(
+        self, rows: Tensor, known: Tensor, ranks: Tensor, uplink: Compressor, cohort: Cohort, ctx: Context
+    ) -> Tensor:
+        """The cohort sends its components of rows [M, D]; as received, 0 in all other entries.
+
+        Args:
+            known: [M, D] what the server knows of the rows, 0 where a client has nothing: lossy codecs carry the
+                difference, in messages of as many entries as the client's ranks [M, K] have.
+        """
+        if isinstance(uplink.codec, Dense):
+            return self._rows(ctx.link.up(Payload({ADAPTER: self._field(rows, ranks)})), ranks)
+        received = known.clone()
+        for places in _alike(ranks):
+            columns, own, layers = self._coded(uplink, ranks[places[0]], ctx.clients.tensors)
+            numbers = tuple(cohort.clients[place] for place in places.tolist())
+            some = replace(cohort, ids=cohort.ids[places], weight=cohort.weight[places], clients=numbers)
+            common, change = replace(ctx.common(ADAPTER, some), layers=layers), (rows - known)[places][:, columns]
+            nothing = own.init(some.size, change[0])
+            payload, _ = own.encode(change, nothing, some, common, ctx.sender_key(ADAPTER))
+            received[places[:, None], columns] += own.decode(ctx.link.up(payload, Listed(numbers)), common)
+        return received
+
+    def check_codec(self, uplink: Compressor, ranks: Tensor, tensors: Sequence[ParameterTensor]) -> None:
+        """Raise ValueError if messages of clients of these ranks [N, K] cannot be coded, and decoded one by one."""
+        if uplink.predicts or (type(uplink.feedback), type(uplink.estimator)) != (NoFeedback, WeightedSum):
+            raise ValueError(
+                "compressor: adapters are factored or cut anew in every round, and clients' factors are decoded one by "
+                "one: take compressor.feedback=none, predictor=none and estimator=weighted_sum"
+            )
+        for places in () if ranks.is_meta else _alike(ranks):  # else the state's size alone is asked for
+            columns, own, _ = self._coded(uplink, ranks[places[0]], tensors)
+            own.init(1, torch.zeros(len(columns), device=ranks.device))
+
+    def _coded(
+        self, uplink: Compressor, ranks: Tensor, tensors: Sequence[ParameterTensor]
+    ) -> tuple[Tensor, Compressor, tuple[int, ...]]:
+        """(columns [n] that a client of ranks [K] has, the compressor for them, how many are of each tensor)."""
+        mask = self.mask(ranks[None])[0]
+        sizes = [int(part.sum()) for part in mask.split([tensor.size for tensor in tensors])]
+        have = tuple(replace(tensor, size=size) for tensor, size in zip(tensors, sizes, strict=True) if size)
+        own = uplink if uplink.columns == AllColumns() else uplink.for_tensors(have)
+        return mask.nonzero()[:, 0], own, tuple(tensor.size for tensor in have)
 
     def _field(self, rows: Tensor, ranks: Tensor) -> Field:
         """The entries that clients of these ranks have; the receiver knows how many."""
@@ -122,22 +167,31 @@ def train_own(
     alike: bool,
     cohort: Cohort,
     ctx: Context,
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Each client of the cohort is sent its components of theta [D], trains them, and sends them.
+    hook: Callable[[LocalData, Tensor, Key], GradFn] | None = None,
+) -> tuple[Tensor, LocalResult, Tensor, dict[str, Tensor]]:
+    """Each client of the cohort is sent its components of theta [D], and trains them.
 
     Args:
         ranks: [M, K] of the cohort. alike: whether all clients have the model's.
+        hook: makes a gradient hook of a chunk's data and ranks, and of the round's key.
     Returns:
-        what the server received [M, D], the clients' mean statistics [C], and the training's metrics.
+        what they were sent [M, D], where they ended, their mean statistics [C], and the training's metrics.
     """
 
-    def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
-        return client.run(data, theta, stats, ctx.progress)
+    def train(data: LocalData, theta: Tensor, stats: Tensor, ranks: Tensor) -> LocalResult:
+        return client.run(data, theta, stats, ctx.progress, hook(data, ranks, ctx.key) if hook else None)
 
     start, stats = components.send_down(theta, ranks, cohort, ctx, alike), ctx.send_stats(stats, cohort)
-    local, stats = train_cohort(train, start, stats, cohort, ctx)
-    metrics = {"train/loss": local.loss, "update/norm": lengths(local.value - start)}
-    return components.send_up(local.value, ranks, ctx), stats, metrics
+    local, stats = train_cohort(train, start, stats, cohort, ctx, rows=(ranks,))
+    return start, local, stats, {"train/loss": local.loss, "update/norm": lengths(local.value - start)}
+
+
+def _alike(ranks: Tensor) -> list[Tensor]:
+    """Places of the rows of ranks [M, K] that are equal, a tensor for each kind."""
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for place, own in enumerate(ranks.tolist()):
+        kinds.setdefault(tuple(own), []).append(place)
+    return [torch.tensor(places, device=ranks.device) for _, places in sorted(kinds.items())]
 
 
 def _first(count: Tensor, data: Tensor) -> Tensor:

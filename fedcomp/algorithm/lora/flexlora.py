@@ -25,10 +25,11 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.lora.components import Components, train_own
+from fedcomp.algorithm.lora.components import DENSE, Components, train_own
 from fedcomp.algorithm.lora.products import singular, stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
 from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors, LoraLayout, LoraMatrix
 from fedcomp.core.pytree import take_rows
@@ -62,12 +63,14 @@ class FlexLoRA(Algorithm):
         ranks: of the clients, see `ranks.py`.
         residual: components beyond the model's rank that the server keeps, 0 or more.
         weights: "samples" or "uniform".
+        uplink: carries the factors, if it is lossy their change since they were sent down.
     """
 
     client: LocalSolver
     ranks: Ranks = None
     residual: int = 0
     weights: str = "samples"
+    uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
@@ -76,9 +79,11 @@ class FlexLoRA(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FlexLoRAState:
         """The first adapters, and no residual. ValueError: the model has none, or other ranks."""
-        layout = Components.of(setup.tensors).layout
-        size = sum(self._kept(one) * (one.inputs + one.outputs) for one in layout.matrices)
-        return FlexLoRAState(theta, stats, theta.new_zeros(size), ranks_of_clients(self.ranks, layout, setup, theta))
+        components = Components.of(setup.tensors)
+        ranks = ranks_of_clients(self.ranks, components.layout, setup, theta)
+        components.check_codec(self.uplink, ranks, setup.tensors)
+        size = sum(self._kept(one) * (one.inputs + one.outputs) for one in components.layout.matrices)
+        return FlexLoRAState(theta, stats, theta.new_zeros(size), ranks)
 
     def round(self, state: FlexLoRAState, cohort: Cohort, ctx: Context) -> tuple[FlexLoRAState, Metrics]:
         """One round.
@@ -87,9 +92,10 @@ class FlexLoRA(Algorithm):
         components have, for each rank r of the clients.
         """
         components, own = Components.of(ctx.clients.tensors), take_rows(state.ranks, cohort)
-        received, stats, metrics = train_own(
+        start, local, stats, metrics = train_own(
             self.client, components, state.theta, state.stats, own, self.ranks is None, cohort, ctx
         )
+        received = components.send_up(local.value, start, own, self.uplink, cohort, ctx)
 
         weight = cohort.weight / cohort.weight.sum()
         layout, rest = components.layout, components.layout.rest

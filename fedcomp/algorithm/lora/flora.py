@@ -26,12 +26,13 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.lora.components import Components, fresh_factors
+from fedcomp.algorithm.lora.components import DENSE, Components, fresh_factors
 from fedcomp.algorithm.lora.products import stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalData, LocalResult, LocalSolver
+from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraMatrix
 from fedcomp.core.pytree import take_rows
@@ -68,12 +69,14 @@ class FLoRA(Algorithm):
         ranks: of the clients, see `ranks.py`.
         sends: stack, weights (the sum, dense), or shortest: of each matrix the one with fewer entries.
         weights: "samples" or "uniform".
+        uplink: carries the factors before they are stacked, if it is lossy their change since their first values.
     """
 
     client: LocalSolver
     ranks: Ranks = None
     sends: str = "shortest"
     weights: str = "samples"
+    uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
@@ -82,11 +85,14 @@ class FLoRA(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLoRAState:
         """The base with the first adapter, 0 as a rule, added. ValueError: the model has none, or other ranks."""
-        layout = Components.of(setup.tensors).layout
+        components = Components.of(setup.tensors)
+        layout = components.layout
+        ranks = ranks_of_clients(self.ranks, layout, setup, theta)
+        components.check_codec(self.uplink, ranks, setup.tensors)
         change = [one.scale * (b @ a) for (a, b), one in zip(layout.factors(theta[None]), layout.matrices, strict=True)]
         theta = layout.b.put(theta, torch.zeros_like(layout.b.take(theta)))
         first = torch.cat([part.flatten() for part in change])
-        return FLoRAState(theta, stats, first, ranks_of_clients(self.ranks, layout, setup, theta))
+        return FLoRAState(theta, stats, first, ranks)
 
     def round(self, state: FLoRAState, cohort: Cohort, ctx: Context) -> tuple[FLoRAState, Metrics]:
         """One round.
@@ -104,8 +110,9 @@ class FLoRA(Algorithm):
         local, stats = train_cohort(train, start, state.stats, cohort, there)
         update = local.value - start
         rows = rest.put(local.value, rest.take(update))
+        known = rest.put(start, torch.zeros_like(rest.take(start)))
 
-        received = components.send_up(rows, own, ctx)
+        received = components.send_up(rows, known, own, self.uplink, cohort, ctx)
         head = cohort.weight @ rest.take(received)
         change, head = self._send(components, received, own, cohort.weight, head, ctx)
         stats = ctx.send_stats(stats, ctx.everyone)

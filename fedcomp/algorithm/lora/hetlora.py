@@ -26,14 +26,17 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.lora.components import Components, train_own
+from fedcomp.algorithm.lora.components import DENSE, Components, train_own
 from fedcomp.algorithm.lora.products import product_norms
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
+from fedcomp.algorithm.lora.self_pruning import SelfPruning
 from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors
-from fedcomp.core.pytree import take_rows
-from fedcomp.core.validate import check_choice
+from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_choice, check_interval
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class HetLoRA(Algorithm):
         ranks: of the clients, see `ranks.py`.
         norms: whether a client counts by the size of its product. dilute: whether it counts where it has zeros.
         weights: "samples" or "uniform".
+        gamma, penalty: of self-pruning, see `self_pruning.py`; without gamma ranks stay as they are.
+        uplink: carries the factors, if it is lossy their change since they were sent down.
     """
 
     client: LocalSolver
@@ -66,22 +71,45 @@ class HetLoRA(Algorithm):
     norms: bool = True
     dilute: bool = True
     weights: str = "uniform"
+    gamma: float | None = None
+    penalty: float = 0.001
+    uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
         check_ranks(self.ranks)
         check_choice("algorithm.weights", self.weights, WEIGHTS)
+        if self.gamma is not None:
+            check_interval("algorithm.gamma", self.gamma, "(0, 1)", "the share of components that pruning keeps")
+            if not isinstance(self.uplink.codec, Dense):
+                raise ValueError("algorithm.gamma changes what a client has while it trains: take compressor=dense")
+        check_interval("algorithm.penalty", self.penalty, "[0, inf)", "the weight of what may be pruned")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> HetLoRAState:
         """The first adapters. ValueError: the model has none, or other ranks."""
-        layout = Components.of(setup.tensors).layout
-        return HetLoRAState(theta, stats, ranks_of_clients(self.ranks, layout, setup, theta))
+        components = Components.of(setup.tensors)
+        ranks = ranks_of_clients(self.ranks, components.layout, setup, theta)
+        components.check_codec(self.uplink, ranks, setup.tensors)
+        return HetLoRAState(theta, stats, ranks)
 
     def round(self, state: HetLoRAState, cohort: Cohort, ctx: Context) -> tuple[HetLoRAState, Metrics]:
         """One round; what is logged is the training's."""
         components, own = Components.of(ctx.clients.tensors), take_rows(state.ranks, cohort)
-        received, stats, metrics = train_own(
-            self.client, components, state.theta, state.stats, own, self.ranks is None, cohort, ctx
+        pruning = SelfPruning(components, self.gamma or 1.0, self.penalty)
+        start, local, stats, metrics = train_own(
+            self.client,
+            components,
+            state.theta,
+            state.stats,
+            own,
+            self.ranks is None and self.gamma is None,
+            cohort,
+            ctx,
+            pruning.hook if self.gamma else None,
         )
+        if self.gamma:
+            own = pruning.send_up(start, local.value, own, ctx)
+            metrics["adapter/rank"] = own.to(state.theta.dtype).mean(1)
+        received = components.send_up(local.value, start, own, self.uplink, cohort, ctx)
 
         layout, rest = components.layout, components.layout.rest
         old = layout.factors(state.theta[None])
@@ -91,7 +119,7 @@ class HetLoRA(Algorithm):
         ]
         theta = layout.put(state.theta[None], new)[0]
         theta = rest.put(theta, (cohort.weight / cohort.weight.sum()) @ rest.take(received))
-        return HetLoRAState(theta, stats, state.ranks), metrics
+        return HetLoRAState(theta, stats, put_rows(state.ranks, cohort, own)), metrics
 
     def _mean(self, factors: Factors, old: Factors, ranks: Tensor, weight: Tensor) -> Factors:
         """(A [1, r, i], B [1, o, r]) of one matrix from the clients' [M, ...], of these ranks [M] and weights [M]."""

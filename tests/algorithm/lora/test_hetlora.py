@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
 import torch
 
+from fedcomp.algorithm.lora.components import Components
 from fedcomp.algorithm.lora.hetlora import HetLoRA
+from fedcomp.algorithm.lora.self_pruning import SelfPruning
+from fedcomp.client import Gradient
 from fedcomp.core.lora_layout import LoraLayout
-from tests.algorithm.lora.planted import RANKS, factors_of, planted, planted_run, weights_of
+from fedcomp.wire import Ledger
+from tests.algorithm.lora.planted import RANKS, Planted, factors_of, planted, planted_run, weights_of
+from tests.conformance import world
+from tests.lora_networks import lora_mlp
 
 
 def _padded(sim, ranks=RANKS):
@@ -79,3 +89,42 @@ def test_equal_norms_count_alike() -> None:
 def test_ranks_have_their_factors() -> None:
     sim, _, _, _ = planted_run(HetLoRA, 3, ranks=RANKS)
     assert [len(a) for a, _ in factors_of(sim)[0]] == list(RANKS)
+
+
+def test_a_client_gives_up_components_whose_size_fell_and_says_so() -> None:
+    """Of rank 3 the components behind floor(3 / 2) = 1; a rank of 0 to 3 takes two bits, and there are two matrices."""
+    sim, first, _, _ = planted_run(HetLoRA, 3, rounds=3, gamma=0.5)
+    assert bool((first.ranks == 3).all())  # B was 0, and cannot fall
+    theta, ledger, spent = planted(torch.tensor([9]), sim.model.dim), Ledger(), Ledger()
+    state, _ = sim.round(1, replace(first, theta=theta[0]), ledger)
+    layout, wanted = LoraLayout.of(sim.model.tensors), []
+    for start, end in zip(layout.factors(theta), layout.factors(planted(torch.arange(7), sim.model.dim)), strict=True):
+        before, after = (a[:, 1:].norm(dim=(1, 2)) * b[:, :, 1:].norm(dim=(1, 2)) for a, b in (start, end))
+        wanted.append(torch.where(after < before, 1, 3))
+    assert torch.equal(state.ranks, torch.stack(wanted, 1))
+    assert 0 < int((state.ranks == 1).sum()) < 14
+    floats = 32 * int((state.ranks @ torch.tensor([11, 9])).sum())
+    assert ledger.counters()["uplink"] == floats + 7 * 2 * 2
+    sim.round(2, state, spent)
+    assert spent.counters()["downlink"] == floats
+
+
+def test_the_penalty_is_the_product_of_the_norms_of_what_may_go() -> None:
+    sim = world.simulation(HetLoRA(Planted(), gamma=0.5), partial(lora_mlp, rank=3))
+    components = Components.of(sim.model.tensors)
+    theta, ranks = (
+        planted(torch.arange(4), sim.model.dim).requires_grad_(),
+        torch.tensor([[3, 2], [1, 3], [2, 2], [3, 3]]),
+    )
+    with torch.no_grad():
+        theta[3] = 0
+    pruning, zero = SelfPruning(components, 0.5, 0.3), torch.zeros(4)
+    plain = SimpleNamespace(gradient=lambda rows, batch, step: Gradient(torch.ones_like(rows), zero, zero))
+    found = pruning.hook(plain, ranks, sim.key)(theta.detach(), None, 0).grad
+    total = zero.sum()
+    for number, (a, b) in enumerate(components.layout.factors(theta)):
+        for client, rank in enumerate(ranks[:3, number].tolist()):
+            q = max(1, rank // 2)
+            total = total + a[client, q:rank].norm() * b[client, :, q:rank].norm()
+    torch.testing.assert_close(found, 1 + 0.3 * torch.autograd.grad(total, theta)[0])
+    assert pruning.fewer(ranks).tolist() == [[1, 1], [1, 1], [1, 1], [1, 1]]

@@ -8,13 +8,19 @@ import pytest
 import torch
 
 from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.lora.components import DENSE
 from fedcomp.algorithm.lora.flexlora import FlexLoRA
+from fedcomp.algorithm.lora.flora import FLoRA
 from fedcomp.algorithm.lora.hetlora import HetLoRA
 from fedcomp.algorithm.lora.ranks import ranks_of_clients
 from fedcomp.client.adam import Adam
 from fedcomp.client.muon import Muon
 from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.lora_layout import LoraLayout
+from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -38,16 +44,33 @@ def test_shares_are_drawn_from_the_key_and_lists_are_taken() -> None:
     assert ranks_of_clients(None, layout, few, torch.zeros(1)).tolist() == [[4, 4]] * 3
 
 
-@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA])
-def test_bits_are_those_of_the_own_components_and_of_the_head(make) -> None:
-    sim, ledger = world.simulation(make(SGD, RANKS), lora_mlp_head), Ledger()
+def _topk(dim: int) -> int:
+    """Bits of a fifth of the entries with their places, each in ceil(log2 dim) bits."""
+    return max(1, round(0.2 * dim)) * (32 + (dim - 1).bit_length())
+
+
+@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
+@pytest.mark.parametrize(("uplink", "bits"), [(DENSE, lambda dim: 32 * dim), (Compressor(TopK(0.2, "index")), _topk)])
+def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits) -> None:
+    sim, ledger = world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), Ledger()
     for index in range(2):
-        cohort = sim.cohort(index)
-        wanted = sum(32 * (RANKS[client] * (5 + 6) + 21) for client in cohort.clients)
+        dims = [RANKS[client] * (5 + 6) + 21 for client in sim.cohort(index).clients]
         before = ledger.counters()
         world.run(sim, first=index, last=index + 1, ledger=ledger)
         spent = {link: count - before[link] for link, count in ledger.counters().items()}
-        assert (spent["uplink"], spent["downlink"]) == (wanted, wanted)
+        assert spent["uplink"] == sum(map(bits, dims))
+        assert make is FLoRA or spent["downlink"] == 32 * sum(dims)  # FLoRA's: test_flora.py
+
+
+@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
+def test_a_codec_that_leaves_nothing_out_changes_nothing(make) -> None:
+    """It carries differences to what the server knows, for each kind of client by itself."""
+    dense, coded = (
+        world.run(world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), last=2)
+        for uplink in (DENSE, Compressor(TopK(1.0)))
+    )
+    for one, other in zip(flatten(dense).values(), flatten(coded).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("solver", [Sgd(lr=0.1, momentum=0.9, epochs=2), Adam(lr=0.1), Muon(lr=0.1, skip_last=0)])
@@ -90,3 +113,12 @@ def _first(a: torch.Tensor, rank: int) -> torch.Tensor:
 def test_ranks_that_do_not_fit_are_refused_before_the_first_round(ranks, module, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         world.simulation(HetLoRA(SGD, ranks), module).init()
+
+
+def test_codecs_that_do_not_fit_are_refused_before_the_first_round() -> None:
+    for uplink, message in (
+        (Compressor(TopK(0.2), ErrorFeedback()), "take compressor.feedback=none"),
+        (Compressor(TopK(None, k=30)), "k=30"),  # a client of rank 1 has 11 entries of each matrix
+    ):
+        with pytest.raises(ValueError, match=message):
+            world.simulation(FLoRA(SGD, RANKS, uplink=uplink), lora_mlp).init()
