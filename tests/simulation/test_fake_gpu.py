@@ -67,10 +67,14 @@ READERS = (
     "flora",
     "flora-weights",
     "flora-ranks",
+    "flora-topk",
     "flexlora",
     "flexlora-ranks",
+    "flexlora-topk",
     "hetlora",
     "hetlora-ranks",
+    "hetlora-topk",
+    "hetlora-pruned",
 )
 """Those whose rounds read back, as docs/performance.md says."""
 ROUNDS = 2

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.lora.products import singular, stacked
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -68,7 +68,7 @@ class FedSRD(Algorithm):
         base, upper, curve: shares of a factor's entries that are pruned, `base` + `upper` below 1.
         truncates: whether W is cut to rank r. first: the factor of the first round, "b" or "a".
         drop: share of the server's step that is left out. seed_cost: of its mask, "sent" (64 bits) or "derived" (0).
-        weights: "samples" or "uniform".
+        weights: one of `WEIGHTS`.
     """
 
     client: LocalSolver
@@ -88,7 +88,7 @@ class FedSRD(Algorithm):
         check_interval("algorithm.drop", self.drop, "[0, 1)", "the share of the step that is left out")
         check_choice("algorithm.first", self.first, tuple(TURNS))
         check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
-        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.weights", self.weights, WEIGHTS)
         if self.base + self.upper >= 1:
             raise ValueError(
                 f"algorithm.base + algorithm.upper is {self.base + self.upper:g}, but must be below 1: all is pruned"

@@ -6,6 +6,7 @@ from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
 from fedcomp.algorithm.lora.fedsrd import FedSRD
 from fedcomp.algorithm.lora.ffa_lora import FFALoRA
 from fedcomp.algorithm.lora.flasc import FLASC
+from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
 from fedcomp.algorithm.lora.rolora import RoLoRA
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -41,6 +42,8 @@ CASES = [
     AlgorithmCase("fedsrd-whole", FedSRD(SGD, 0.5, 0.2, truncates=False, drop=0.0, weights="samples"), None, lora_mlp),
     AlgorithmCase("flasc", FLASC(SGD, AdamW(lr=0.02), TOPK, 0.5), _k_both_ways, lora_mlp),
     AlgorithmCase("flasc-update", FLASC(SGD, ServerSgd(), TOPK, 0.5, "update"), None, lora_mlp_head),
+    AlgorithmCase("lora_fair", LoRAFAIR(SGD, DENSE), dense, lora_mlp),
+    AlgorithmCase("lora_fair-topk", LoRAFAIR(SGD, Compressor(TopK(0.3))), None, lora_mlp_head),
     AlgorithmCase("rolora", RoLoRA(SGD, DENSE), None, lora_mlp),
     AlgorithmCase("rolora-topk", RoLoRA(SGD, TOPK, "uniform"), None, lora_mlp_head),
 ]
