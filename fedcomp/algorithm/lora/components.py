@@ -21,7 +21,6 @@ from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import GradFn, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.columns import AllColumns
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
@@ -124,7 +123,7 @@ class Components:
         mask = self.mask(ranks[None])[0]
         sizes = [int(part.sum()) for part in mask.split([tensor.size for tensor in tensors])]
         have = tuple(replace(tensor, size=size) for tensor, size in zip(tensors, sizes, strict=True) if size)
-        own = uplink if uplink.columns == AllColumns() else uplink.for_tensors(have)
+        own = uplink if uplink.part is None else uplink.for_tensors(have)
         return mask.nonzero()[:, 0], own, tuple(tensor.size for tensor in have)
 
     def _field(self, rows: Tensor, ranks: Tensor) -> Field:
