@@ -9,26 +9,19 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from fedcomp.runtime.device_name import device_name
+from scripts.reproduce import estimate
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Ended, Experiment, report, run
 from scripts.reproduce.history import strangers
 from scripts.reproduce.markdown import what_was_run
+from scripts.reproduce.order import PAPERS, further_seeds, ordered
 from scripts.reproduce.records import Folder
 
-PAPERS = (
-    "fedscalar",
-    "rand_k",
-    "bicompfl",
-    "fedmrn",
-    "fedavg_svrg",
-    "same_bits",
-    "seconds",
-    "neighbours",
-    "fine_tuning",
-)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,44 +33,98 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make reproduce", description=__doc__)
     parser.add_argument("paper", choices=[*PAPERS, "all"])
     parser.add_argument(
-        "--scale", choices=["small", "paper"], default="small", help="small: minutes; paper: its rounds"
+        "--scale",
+        choices=["small", "paper", "trial"],
+        default="small",
+        help="small: minutes; paper: its rounds; trial: two rounds of each of the paper's runs",
     )
     parser.add_argument("--budget", type=_hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
+    parser.add_argument("--device", default="auto", help="of all runs, as fedcomp's device=: auto, cpu, cuda")
+    parser.add_argument("--estimate", action="store_true", help="print the hours at the paper's scale, run only trials")
     parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
     options = parser.parse_args(arguments)
     deadline = time.monotonic() + 3600 * options.budget
+    names = PAPERS if options.paper == "all" else (options.paper,)
+    trial = options.outputs / "trial"
+    place = {"small": options.outputs / "reproduce", "paper": ROOT / "docs" / "results", "trial": trial}[options.scale]
+    if not options.page_only and (
+        options.estimate or options.scale == "trial" or (options.scale, options.paper) == ("paper", "all")
+    ):
+        ended = tried(names, options.device, trial, deadline)
+        if options.estimate or ended is Ended.STOPPED:
+            return _status(ended)
     ended = Ended.FINISHED
-    for name in PAPERS if options.paper == "all" else [options.paper]:
-        paper = importlib.import_module(f"scripts.reproduce.{name}")
-        place = ROOT / "docs" / "results" if options.scale == "paper" else options.outputs / "reproduce"
-        if not options.page_only:
-            ended = max(ended, run_experiments(paper, options.scale, options.outputs, place, deadline))
-        if options.scale == "paper" and (refusal := refused(paper, Folder(place / "records"))):
-            print(refusal, file=sys.stderr)
-            return 1
-        write_page(paper, name, options.scale, place)
-        if ended is Ended.STOPPED:
-            print("Stopped before the end; the same command goes on from there.")
-            break
+    if not options.page_only and options.scale != "trial":
+        ended = run_experiments(names, options.scale, options.outputs, place, deadline, options.device)
+    refusals = [name for name in names if not written(name, options.scale, place)]
+    if refusals:
+        return 1
     if ended is Ended.FAILED:
         print(f"Some runs failed; `fedcomp-status {options.outputs}` shows them.")
+    return _status(ended)
+
+
+def _status(ended: Ended) -> int:
+    if ended is Ended.STOPPED:
+        print("Stopped before the end; the same command goes on from there.")
     return {Ended.FINISHED: 0, Ended.FAILED: 1, Ended.STOPPED: 3}[ended]
 
 
-def run_experiments(paper: ModuleType, scale: str, outputs: Path, place: Path, deadline: float) -> Ended:
-    """Run what is not finished, keep records and pictures. Returns: the worst that became of a grid."""
+def tried(names: Sequence[str], device: str, place: Path, deadline: float) -> Ended:
+    """Two rounds of each run that has none yet, and the table of hours, which is kept in `place`."""
+    experiments = [(name, one, estimate.trials(one, device)) for name, one in ordered(names)]
+    cut = device_name(device) == "cpu"
+    ended = Ended.FINISHED
+    for _, experiment, planned in experiments:
+        if time.monotonic() > deadline:
+            ended = Ended.STOPPED
+            break
+        estimate.measure(experiment, planned, cut, place)
+    hours = estimate.table(experiments, place)
+    print(hours, flush=True)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "estimate.md").write_text(hours + "\n", encoding="utf-8")
+    return ended
+
+
+def run_experiments(
+    names: Sequence[str], scale: str, outputs: Path, place: Path, deadline: float, device: str = "auto"
+) -> Ended:
+    """Run what is not finished, keep records and pictures; one seed of everything before the next seeds.
+
+    Returns: the worst that became of a grid.
+    """
     records = Folder(place / "records")
+    more = [f"output_root={outputs}", *([f"device={device}"] if device != "auto" else [])]
     worst = Ended.FINISHED
-    for experiment in paper.EXPERIMENTS:
-        folder = outputs / experiment.folder(scale)
-        for overrides in experiment.overrides(scale):
-            worst = max(worst, run([*overrides, f"output_root={outputs}"], deadline))
-            records.update(experiment, folder)
-            if worst is Ended.STOPPED:
-                return worst
-        keep_pictures(experiment, folder, place)
+    for later in (False, True):
+        for name, experiment in ordered(names):
+            folder, begun = outputs / experiment.folder(scale), False
+            for overrides in experiment.overrides(scale):
+                if further_seeds(overrides) is not later:
+                    continue
+                if not begun:
+                    experiment.prepare()
+                begun = True
+                worst = max(worst, run([*overrides, *more], deadline))
+                records.update(experiment, folder)
+                if worst is Ended.STOPPED:
+                    return worst
+            if begun:
+                keep_pictures(experiment, folder, place)
+                written(name, scale, place)
     return worst
+
+
+def written(name: str, scale: str, place: Path) -> bool:
+    """Write a page, unless its records name commits that nobody can look up: then a line says so."""
+    paper = importlib.import_module(f"scripts.reproduce.{name}")
+    if scale == "paper" and (refusal := refused(paper, Folder(place / "records"))):
+        print(refusal, file=sys.stderr)
+        return False
+    write_page(paper, name, scale, place)
+    return True
 
 
 def keep_pictures(experiment: Experiment, folder: Path, place: Path) -> None:
@@ -118,14 +165,16 @@ def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
     if hasattr(paper, "draw"):
         paper.draw(records, place)
     text = page_text(paper, records)
-    if scale == "small":
-        text = small_note(paper) + text
+    if scale != "paper":
+        text = note(paper, scale) + text
     path.write_text(text, encoding="utf-8")
     print(f"The page: {os.path.relpath(path)}")
 
 
-def small_note(paper: ModuleType) -> str:
-    """What stands before a page whose runs are smaller than those it names: their commands."""
+def note(paper: ModuleType, scale: str) -> str:
+    """What stands before a page whose runs are smaller than those it names; of `small` their commands."""
+    if scale == "trial":
+        return "Two rounds of each run (`SCALE=trial`): verdicts are of these, and mean nothing.\n\n"
     head = "Fewer rounds and repetitions than the paper's (`SCALE=small`): verdicts are of these runs, and no more."
     lines = [head, ""]
     lines += [f"- `fedcomp {' '.join(overrides)}`" for one in paper.EXPERIMENTS for overrides in one.overrides("small")]

@@ -7,7 +7,18 @@ from dataclasses import replace
 from itertools import pairwise
 from math import log
 
-from scripts.reproduce.bicompfl_tables import ADAPTIVE, BLOCK, GR, METHOD, METRICS, PARAMETERS, SPLIT, TABLES, chosen
+from scripts.reproduce.bicompfl_tables import (
+    ADAPTIVE,
+    BLOCK,
+    GR,
+    METHOD,
+    METRICS,
+    PARAMETERS,
+    SEEDS,
+    SPLIT,
+    TABLES,
+    chosen,
+)
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
 from scripts.reproduce.printed import rate
@@ -17,7 +28,8 @@ from scripts.reproduce.records import Folder, Records, Run
 def _variant(name: str, number: str, method: str, *options: str, columns: Sequence[str] = ()) -> Experiment:
     """One method of a table with other options, of which `columns` tell the commands' runs apart."""
     start = f"{chosen(number)} {METHOD}={method}"
-    return Experiment(name, [f"{start} {one} seed=0 name={name}" for one in options], None, METRICS, columns)
+    commands = [f"{start} {one} seed={seed} name={name}" for seed in SEEDS for one in options]
+    return Experiment(name, commands, None, METRICS, columns)
 
 
 PHI = _variant("bicompfl_phi", "5", "gr_adaptive_avg", "algorithm.phi=1.25")
@@ -138,7 +150,8 @@ def split(folder: Folder) -> str:
         mixed = folder[experiment]
         rows = [("keep", kept[number])]
         rows += [("qhat", folder[QHAT])] * (number == "6")
-        rows += [(_schedule(run), replace(mixed, runs=[run])) for run in mixed]
+        schedules = dict.fromkeys(map(_schedule, mixed))
+        rows += [(one, replace(mixed, runs=[run for run in mixed if _schedule(run) == one])) for one in schedules]
         shown = table(
             f"table {number}",
             rows,

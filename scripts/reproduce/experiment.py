@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -27,6 +27,23 @@ class Ended(IntEnum):
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Less than a round of the paper.
+
+    Attributes:
+        options: overrides, the last one without its value: how many local steps.
+        gradients: of samples, which a whole round computes.
+    """
+
+    options: str
+    gradients: int
+
+    def steps(self, number: int) -> list[str]:
+        """The overrides, with so many local steps."""
+        return f"{self.options}{number}".split()
+
+
+@dataclass(frozen=True)
 class Experiment:
     """Runs of one name.
 
@@ -39,6 +56,8 @@ class Experiment:
         pictures: {picture of `fedcomp-report`, of finished runs: its file beside the page}.
         curves: {metric: the file of its picture against bits and rounds}, drawn from the records.
         draw: draws what a report does not have, from the folder of the runs into that of the page.
+        before: what its runs read, and the arguments of Python that make it where it is missing.
+        cut: on a CPU, a network whose round takes long: a trial has fewer clients and steps.
     """
 
     name: str
@@ -49,6 +68,8 @@ class Experiment:
     pictures: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, str] = field(default_factory=dict)
     draw: Callable[[Path, Path], None] | None = None
+    before: tuple[Path, str] | None = None
+    cut: Cut | None = None
 
     def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
         """A run's evaluations, of which the records keep `metrics`."""
@@ -69,6 +90,16 @@ class Experiment:
         changed = {one.split("=")[0] for one in more}
         kept = [[one for one in command.split() if one.split("=")[0] not in changed] for command in self.commands]
         return [list(one) for one in dict.fromkeys((*command, *more) for command in kept)]
+
+    def planned(self) -> Iterable[list[str]]:
+        """The commands at the paper's scale as far as they are known before any has run."""
+        return self.overrides("paper")
+
+    def prepare(self) -> None:
+        """Make what its runs read, if that is missing."""
+        if self.before is not None and not self.before[0].expanduser().exists():
+            print(f"python {self.before[1]}", flush=True)
+            subprocess.run([sys.executable, *self.before[1].split()], check=False)
 
     def folder(self, scale: str) -> str:
         """The folder of its runs in outputs/."""

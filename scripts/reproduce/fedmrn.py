@@ -6,32 +6,36 @@ from collections.abc import Mapping
 from statistics import fmean
 
 from fedcomp.reporting.tables import published
-from scripts.reproduce import fedmrn_masking, fedmrn_tasks
+from scripts.reproduce import fedmrn_masking, fedmrn_tables, fedmrn_tasks
 from scripts.reproduce.difference import all_above, none_below
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Cut, Experiment
+from scripts.reproduce.fedmrn_tables import CUT, SEEDS, SPLITS
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
 from scripts.reproduce.markdown import ROTATION_BEFORE, average, claims, every, less, made_with, picture, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, above, beside, finished
 from scripts.reproduce.records import Folder, Records, Run
 
 METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
-SPLITS = {"non_iid_2": "Non-IID-2", "iid": "IID", "non_iid_1": "Non-IID-1"}
-"""Our name of a split -> the paper's; the one that tells methods apart best comes first."""
 FIRST = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk"
 FAR_BELOW = "fedsparsify,fedpm"
 COMPRESSED_MODELS = ("FedPM", "FedSparsify")
 BASELINES = ("SignSGD", "Top-k", "TernGrad", "DRIVE", "EDEN", *COMPRESSED_MODELS)
-SMALL = "rounds=1 client.epochs=1 num_clients=20 participation.num_participants=2"
+SMALL = "seed=0 rounds=1 client.epochs=1 num_clients=20 participation.num_participants=2"
 
 
 def _table1(split: str) -> Experiment:
-    base = f"experiment=fedmrn/table1 {DATA}=fashion_mnist {SPLIT}={split} seed=0 name=fedmrn_table1_{split}"
+    base = f"experiment=fedmrn/table1 {DATA}=fashion_mnist {SPLIT}={split}"
     return Experiment(
         f"fedmrn_table1_{split}",
-        [f"{base} {METHOD}={methods}" for methods in (FIRST, FAR_BELOW)],
+        [
+            f"{base} seed={seed} name=fedmrn_table1_{split} {METHOD}={methods}"
+            for seed in SEEDS
+            for methods in (FIRST, FAR_BELOW)
+        ],
         f"{SMALL} {METHOD}=fedavg,fedmrn",
         METRICS,
         curves={ACCURACY: f"fedmrn_table1_{split}.png"},
+        cut=Cut(CUT, 60_000),
     )
 
 
@@ -45,6 +49,7 @@ MNIST = Experiment(
     f"rounds=1 eval_every=1 client.epochs=1 seed=0 {METHOD}=fedavg,fedmrn",
     METRICS,
     curves={ACCURACY: "fedmrn_mnist_small.png"},
+    cut=Cut(CUT, 20_000),
 )
 EXPERIMENTS = (
     TABLE_1["non_iid_2"],
@@ -53,6 +58,7 @@ EXPERIMENTS = (
     TABLE_1["iid"],
     TABLE_1["non_iid_1"],
     *fedmrn_masking.EXPERIMENTS,
+    *fedmrn_tables.EXPERIMENTS,
 )
 
 
@@ -92,11 +98,15 @@ FedAvg's, nor the protocol, which its program has: the best test accuracy over t
 
 {picture("FedMRN beside FedAvg, EDEN, SignSGD, FedSparsify and FedPM on MNIST", "fedmrn_mnist_small.png", mnist)}
 
+{fedmrn_tables.lenet(folder)}
+
 {fedmrn_tasks.sections(folder)}
 
 {_section("Table 1, Fashion-MNIST, IID", "iid", tables["iid"])}
 
 {_section("Table 1, Fashion-MNIST, Non-IID-1", "non_iid_1", tables["non_iid_1"])}
+
+{fedmrn_tables.papers(folder)}
 
 {fedmrn_masking.sections(folder)}
 """

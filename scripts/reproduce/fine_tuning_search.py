@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ RATE = "vars.lr"
 TRIAL, SEEDS = "10", ("0", "1", "2")
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "fine_tuning" / "method"
 METHOD = "experiment/fine_tuning/method@_global_"
+NETWORK = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")) / "shakespeare_llama_660e13be"
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int
         [*metrics, LOSS, "bits/uplink", "bits/total", *(clock_metric(*clock) for clock in CLOCKS)],
         [RATE],
         rates=rates,
+        before=(NETWORK, "scripts/pretrain_small.py"),
         trial_rounds=10,
         rounds=rounds,
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from scripts.reproduce.experiment import Experiment
@@ -19,6 +20,11 @@ QUANTISERS = Experiment(
     ["mse", "mse/closed_form", "mse/error", "bpp/uplink"],
     ["compressor.bits", "dataset.kind", "num_clients"],
     {"mse": "neighbours_quantisers.png"},
+    before=(
+        Path("outputs/updates/updates_10.npy"),
+        "-m scripts.record_updates --out outputs/updates dataset=mnist model=lenet5 partition=dirichlet num_clients=10 "
+        "client.lr=0.05 client.steps=20",
+    ),
 )
 EXPERIMENTS = (QUANTISERS,)
 

@@ -124,10 +124,23 @@ class Search(Experiment):
                 given.add(command)
                 yield command.split()
 
+    def planned(self) -> Iterator[list[str]]:
+        """Of each row what comes next, and after trials the runs with the middle of their rates and steps."""
+        for row in ROWS:
+            if command := self.next_command(row):
+                yield command.split()
+                if f"seed={','.join(TRIALS)}" in command:
+                    yield self._runs(row, LOCAL_STEPS[1], row.first_rates[1]).split()
+
+    def _start(self, row: Row) -> str:
+        return f"-m {self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
+
+    def _runs(self, row: Row, steps: int, rate: float) -> str:
+        return f"{self._start(row)} {row.rate}={rate:g} {row.steps}={row.value(steps)} seed={','.join(SEEDS)}"
+
     def next_command(self, row: Row) -> str:
         """What of a row is to be run next: trials, or with the best of them its runs; nothing: all is there."""
-        runs = self.records(self).where(label=row.label)
-        start = f"-m {self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
+        runs, start = self.records(self).where(label=row.label), self._start(row)
         short = f"seed={','.join(TRIALS)} rounds=40 max_bits={self.task.max_bits / 4:g} eval_every=40"
         tried = scores(row, runs)
         if not tried:
@@ -140,7 +153,7 @@ class Search(Experiment):
         best = chosen(row, runs, self.task)
         if best is None or {run.about["seed"] for run in final(row, runs, *best)} == set(SEEDS):
             return ""
-        return f"{start} {row.rate}={best[1]:g} {row.steps}={row.value(best[0])} seed={','.join(SEEDS)}"
+        return self._runs(row, *best)
 
 
 def trials(row: Row, runs: Records) -> dict[tuple[int, float], float | None]:

@@ -1,0 +1,88 @@
+"""FedMRN's table 1 beyond Fashion-MNIST, with the paper's networks, and the same methods with LeNet-5."""
+
+from __future__ import annotations
+
+from fedcomp.reporting.tables import published
+from scripts.reproduce.experiment import Cut, Experiment
+from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
+from scripts.reproduce.markdown import made_with
+from scripts.reproduce.printed import ACCURACY, UPLINK, beside
+from scripts.reproduce.records import Folder
+
+METRICS = (ACCURACY, "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
+METHODS = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk,fedsparsify,fedpm"
+SEEDS = ("0", "1,2")
+SPLITS = {"non_iid_2": "Non-IID-2", "iid": "IID", "non_iid_1": "Non-IID-1"}
+"""Our name of a split -> the paper's; the one that tells methods apart best comes first."""
+CHOICES = {"Non-IID-2": "labels", "IID": "iid", "Non-IID-1": "dirichlet"}
+"""The paper's name of a split -> the partition that tells its runs from the others."""
+FULL = {
+    "cifar10": ("CIFAR-10", "", 50_000),
+    "svhn": ("SVHN", "", 73_257),
+    "cifar100": ("CIFAR-100", "_cifar100", 50_000),
+}
+"""Our name of the data -> the paper's, what the names of its table and of its splits end with, gradients of a round."""
+
+
+CUT = "participation.num_participants=2 client.epochs=null client.steps="
+"""Of a round on a CPU, in a trial."""
+
+
+def _commands(name: str, data: str, ending: str, more: str) -> list[str]:
+    chosen = f"experiment=fedmrn/table1{ending}" + ("" if ending else f" {DATA}={data}")
+    splits = {split: split if split == "iid" else f"{split}{ending}" for split in SPLITS}
+    return [
+        f"{chosen} {SPLIT}={split} {METHOD}={METHODS}{more} seed={seed} name={name}"
+        for seed in SEEDS
+        for split in splits.values()
+    ]
+
+
+def _experiment(name: str, data: str, ending: str = "", more: str = "", cut: Cut | None = None) -> Experiment:
+    return Experiment(name, _commands(name, data, ending, more), None, METRICS, ["partition"], cut=cut)
+
+
+PAPERS = {
+    data: _experiment(f"fedmrn_table1_{data}", data, ending, cut=Cut(CUT, gradients))
+    for data, (_, ending, gradients) in FULL.items()
+}
+"""By the data: table 1 with the paper's networks."""
+LENET = {
+    data: _experiment(f"fedmrn_lenet5_{data}", data, more=" model=lenet5 rounds=100")
+    for data in ("fashion_mnist", "cifar10")
+}
+"""By the data: the same methods, partitions and local training with LeNet-5."""
+EXPERIMENTS = (*LENET.values(), *PAPERS.values())
+
+
+def lenet(folder: Folder) -> str:
+    """The part of docs/results/fedmrn.md on table 1's methods with LeNet-5."""
+    parts = [
+        "## Table 1's methods with LeNet-5",
+        "Ten methods, three partitions and the local training of table 1, 100 rounds, with a network that a CPU "
+        "trains. The paper has no such rows.",
+    ]
+    titles = {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
+    return "\n\n".join(parts + [_tables(folder, one, titles[data], "") for data, one in LENET.items()])
+
+
+def papers(folder: Folder) -> str:
+    """The part of docs/results/fedmrn.md on table 1 with the paper's networks and further data."""
+    titles = {data: title for data, (title, *_) in FULL.items()}
+    return "\n\n".join(
+        [f"## Table 1, {' and '.join(titles.values())}"]
+        + [_tables(folder, one, titles[data], titles[data]) for data, one in PAPERS.items()]
+    )
+
+
+def _tables(folder: Folder, experiment: Experiment, title: str, printed: str) -> str:
+    """The commands, and a table for each partition, beside the paper's rows of the data that it calls `printed`."""
+    records, parts = folder[experiment], []
+    for split, partition in CHOICES.items():
+        own = records.where(partition=partition)
+        rows = {
+            row.method: row for row in published.load("fedmrn") if row.dataset == printed and row.partition == split
+        }
+        if shown := beside(rows, own, [UPLINK]):
+            parts += [f"{title}, {split}:", shown]
+    return "\n\n".join([f"{title}: {made_with(experiment, records)}", *parts])
