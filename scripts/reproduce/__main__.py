@@ -72,7 +72,10 @@ def _status(ended: Ended) -> int:
 
 
 def tried(names: Sequence[str], device: str, place: Path, deadline: float) -> Ended:
-    """Two rounds of each run that has none yet, and the table of hours, which is kept in `place`."""
+    """Two rounds of each run that has none yet, and the table of hours, which is kept in `place`.
+
+    Returns: FAILED if nothing of some command ran, as where its data are missing.
+    """
     experiments = [(name, one, estimate.trials(one, device)) for name, one in ordered(names)]
     cut = device_name(device) == "cpu"
     ended = Ended.FINISHED
@@ -82,6 +85,8 @@ def tried(names: Sequence[str], device: str, place: Path, deadline: float) -> En
             break
         estimate.measure(experiment, planned, cut, place)
     hours = estimate.table(experiments, place)
+    if ended is Ended.FINISHED and "not tried" in hours:
+        ended = Ended.FAILED
     print(hours, flush=True)
     place.mkdir(parents=True, exist_ok=True)
     (place / "estimate.md").write_text(hours + "\n", encoding="utf-8")

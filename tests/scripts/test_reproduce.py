@@ -198,7 +198,7 @@ def test_a_signal_stops_and_a_failure_does_not(
     from scripts.reproduce import fedavg_svrg
 
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", (replace(TINY, pictures={}), replace(TINY, name="second")))
-    found = program.run_experiments(fedavg_svrg, "small", tmp_path, tmp_path / "place", time.monotonic() + 60)
+    found = program.run_experiments(["fedavg_svrg"], "small", tmp_path, tmp_path / "place", time.monotonic() + 60)
     assert found is ended
     assert len(started) == (2 if ended is Ended.STOPPED else 3)
 
