@@ -46,13 +46,13 @@ class Row:
     @property
     def label(self) -> str:
         """Its name in tables."""
-        return str(_method(self.method)["label"])
+        return str(method_file(self.method)["label"])
 
     @property
     def first_rates(self) -> tuple[float, ...]:
         """Three, around that of its file."""
         group, name = self.rate.split(".")
-        at = LADDER.index(float(_method(self.method)[group][name]))
+        at = LADDER.index(float(method_file(self.method)[group][name]))
         return LADDER[at - 1 : at + 2]
 
     def value(self, steps: int) -> str:
@@ -96,7 +96,7 @@ class Task:
     @property
     def max_bits(self) -> float:
         """The limit of bits in both directions."""
-        return float(_yaml(NEIGHBOURS / "task" / f"{self.name}.yaml")["max_bits"])
+        return float(_with_base("task", self.name)["max_bits"])
 
     def near_chance(self, accuracy: float) -> bool:
         """Whether a mean accuracy is."""
@@ -225,19 +225,29 @@ def _or_least(score: float | None) -> float:
     return -1.0 if score is None else score
 
 
-def _method(name: str) -> dict[str, Any]:
-    """A method's file with what it is based on."""
-    own = _yaml(NEIGHBOURS / "method" / f"{name}.yaml")
+def method_file(name: str) -> dict[str, Any]:
+    """A method's file with what it begins with."""
+    return _with_base("method", name)
+
+
+def _with_base(folder: str, name: str) -> dict[str, Any]:
+    """A file of a group with the file of the group that it begins with."""
+    own = _yaml(NEIGHBOURS / folder / f"{name}.yaml")
     base = own["defaults"][0]
-    return {**_method(base), **own} if isinstance(base, str) else own
+    if not isinstance(base, str):
+        return own
+    found = _with_base(folder, base)
+    merged = {key: {**found[key], **own[key]} for key in found.keys() & own.keys() if isinstance(own[key], dict)}
+    return found | own | merged
 
 
 def _algorithm(name: str) -> dict[str, Any]:
     """The file of a method's algorithm."""
     own = _yaml(NEIGHBOURS / "method" / f"{name}.yaml")
-    if isinstance(own["defaults"][0], str):
+    choices = [one["override /algorithm"] for one in own["defaults"] if "override /algorithm" in one]
+    if not choices:
         return _algorithm(own["defaults"][0])
-    choice = next(one["override /algorithm"] for one in own["defaults"] if "override /algorithm" in one)
+    (choice,) = choices
     return _yaml(CONF / "algorithm" / f"{choice}.yaml")
 
 

@@ -13,7 +13,18 @@ from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES, TASKS
 from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
 from scripts.reproduce.same_bits_places import places, tie
-from scripts.reproduce.same_bits_search import ACCURACY, NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
+from scripts.reproduce.same_bits_search import (
+    ACCURACY,
+    NEIGHBOURS,
+    ROWS,
+    SEEDS,
+    Row,
+    chosen,
+    final,
+    method_file,
+    next_rate,
+    trials,
+)
 from scripts.reproduce.same_bits_tables import by, draw_curves, first_for_some_bits, standing
 from tests.looped import looped
 
@@ -35,7 +46,7 @@ def _rate(method: dict, option: str) -> float:
 
 def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None:
     grids = _grids()
-    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in METHODS.glob("*.yaml")}
+    files = {path.stem: method_file(path.stem) for path in METHODS.glob("*.yaml")}
     experiment = yaml.safe_load((METHODS.parent / "bits_mnist.yaml").read_text(encoding="utf-8"))
     swept = experiment["hydra"]["sweeper"]["params"]["experiment/neighbours/method@_global_"].split(",")
     assert sorted(swept) == sorted(grids)
@@ -48,7 +59,7 @@ def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None
 def test_rates_are_the_best_of_the_tuning() -> None:
     tuning, runs = RECORDS[TUNING], RECORDS[BITS]
     for name, (option, rates) in _grids().items():
-        method = yaml.safe_load((METHODS / f"{name}.yaml").read_text(encoding="utf-8"))
+        method = method_file(name)
         tried = tuning.where(label=method["label"])
         scores = {float(rate): tuning_score(tried.where(**{option: rate})) for rate in tried.values(option)}
         for run in runs.where(label=method["label"], state="failed"):
