@@ -18,8 +18,8 @@ from scripts.reproduce.records import Records
 from scripts.reproduce.same_bits_search import COMMITTED, next_rate
 
 METHODS = (
-    "fedit", "topk", "eden_1", "eden_2", "powersgd", "ffa_lora", "rolora", "hetlora", "flexlora", "flora", "flasc",
-    "flasc_update", "fedsa_lora", "decomfl", "fedkseed",
+    "fedit", "topk", "eden_1", "eden_2", "powersgd", "ffa_lora", "rolora", "hetlora", "flexlora", "lora_fair", "flora",
+    "fedsrd", "flasc", "flasc_update", "fedsa_lora", "decomfl", "fedkseed",
 )  # fmt: skip
 PERPLEXITY, ACCURACY, LOSS, BIAS = "test/perplexity", "test/accuracy", "test/loss", "adapter/bias"
 CLOCKS = (("symmetric_10", 0.0), ("cell_20", 0.0))
