@@ -38,6 +38,7 @@ def tokens(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, y.masked_fill(torch.arange(LENGTH) < first[..., None], NO_TARGET)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # attention under vmap, on purpose
 def test_a_batch_is_the_mean_of_its_targets_and_its_gradient_has_no_nan() -> None:
     model = build(
         partial(char_gpt, width=8, heads=2), KEY, (LENGTH,), VOCAB, "next_token", target_shape=(LENGTH,),
