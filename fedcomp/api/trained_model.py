@@ -23,7 +23,7 @@ from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import Flat, copy_sharing_frozen, statistics_of, trained_parameters
 from fedcomp.model.lora.moved import moved_module
 from fedcomp.provenance.check import check_model
-from fedcomp.records.checkpoint import CheckpointContent, read_last
+from fedcomp.records.checkpoint import Checkpoint, read_last
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
 from fedcomp.simulation.simulation import Simulation
@@ -83,16 +83,16 @@ def trained_repetitions(
     if isinstance(network, TaskModel):
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
     check_model(folder, config.model, network.frozen)
-    content = read_last(folder / CHECKPOINT)
-    if content is None:
+    last = read_last(folder / CHECKPOINT)
+    if last is None:
         raise ValueError(
             f"{folder} has no checkpoint: it was stopped before the first one, or {CHECKPOINT} was deleted"
         )
     for number, repetition in enumerate(repetitions_of(simulation, config)):
-        own = content
+        own = last
         if config.repeats > 1:  # the state of a study has repetitions as its first axis
-            own = replace(content, tensors={name: tensor[number] for name, tensor in content.tensors.items()})
-        yield TrainedRun(config.repeats, repetition, network, content.round, _models(repetition, own, folder))
+            own = replace(last, state={name: tensor[number] for name, tensor in last.state.items()})
+        yield TrainedRun(config.repeats, repetition, network, last.round, _models(repetition, own, folder))
 
 
 def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
@@ -138,15 +138,15 @@ def modules_of(run: TrainedRun) -> list[nn.Module]:
     return [with_weights(module, models.theta[row : row + 1], models.stats[row : row + 1]) for row in rows]
 
 
-def _models(simulation: Simulation, content: CheckpointContent, folder: Path) -> Models:
+def _models(simulation: Simulation, last: Checkpoint, folder: Path) -> Models:
     """The models to evaluate, from the checkpoint's state."""
     try:
-        state = restore(simulation.init(), content.tensors)
+        state = restore(simulation.init(), last.state)
     except ValueError as error:
         raise ValueError(f"checkpoint {folder / CHECKPOINT} does not fit: {error}") from error
     if simulation.algorithm.personalised:
         raise ValueError(f"{folder} has a model for each client, and none that all have: there is none to take from it")
-    return simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", content.round))["test"]
+    return simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", last.round))["test"]
 
 
 def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) -> nn.Module:

@@ -12,7 +12,7 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -40,9 +40,11 @@ class Checkpoint:
     """Where a run stands.
 
     Attributes:
-        round: rounds completed. state: the algorithm's. ledger: `Ledger.counters()`. seconds: spent so far.
+        round: rounds completed. ledger: `Ledger.counters()`. seconds: spent so far.
+        state: the algorithm's; as `read` gives it {name: tensor}, with the names of `flatten`.
         record: digests of the record's files, whose last line is of `round` or earlier.
         open_ended: whether all rounds so far would be the same in a run of more rounds.
+        config_hash: of the run whose file it was read from.
     """
 
     round: int
@@ -51,6 +53,7 @@ class Checkpoint:
     seconds: float
     record: Digests = field(default_factory=dict)
     open_ended: bool = False
+    config_hash: str = ""
 
 
 def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
@@ -118,40 +121,21 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         Damaged: it differs from what was written.
         ValueError: it cannot be opened, or is of another configuration or shape.
     """
-    content = read(path)
-    if content.config_hash != config_hash:
-        raise ValueError(f"checkpoint {path} is of config {content.config_hash}, not {config_hash}; {REMEDY}")
-    lacking = [name for name in flatten(like) if name not in content.tensors]
+    saved = read(path)
+    if saved.config_hash != config_hash:
+        raise ValueError(f"checkpoint {path} is of config {saved.config_hash}, not {config_hash}; {REMEDY}")
+    lacking = [name for name in flatten(like) if name not in saved.state]
     if lacking:
         fields = f"it lacks {', '.join(lacking)}, as one of another version of fedcomp does"
         raise ValueError(f"checkpoint {path} does not fit: {fields}; {REMEDY}")
     try:
-        state = restore(like, content.tensors)
+        return replace(saved, state=restore(like, saved.state))
     except ValueError as error:
         raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
-    return Checkpoint(content.round, state, content.ledger, content.seconds, content.record, content.open_ended)
 
 
-@dataclass(frozen=True)
-class CheckpointContent:
-    """What a checkpoint's file holds.
-
-    Attributes:
-        config_hash: of the run that wrote it. tensors: the state, as `flatten` names it.
-        round, ledger, seconds, record, open_ended: as in `Checkpoint`.
-    """
-
-    config_hash: str
-    round: int
-    tensors: dict[str, Tensor]
-    ledger: Mapping[str, int]
-    seconds: float
-    record: Digests
-    open_ended: bool
-
-
-def read_last(path: Path) -> CheckpointContent | None:
-    """The content of a run's last checkpoint, or of the one before if that is damaged or gone; None: there is none.
+def read_last(path: Path) -> Checkpoint | None:
+    """A run's last checkpoint with its tensors, or of the one before if that is damaged or gone; None: there is none.
 
     Changes no file. Raises as `read`.
     """
@@ -165,8 +149,8 @@ def read_last(path: Path) -> CheckpointContent | None:
     return read(earlier) if earlier.exists() else None
 
 
-def read(path: Path) -> CheckpointContent:
-    """The content of the checkpoint at `path`, on the CPU.
+def read(path: Path) -> Checkpoint:
+    """The checkpoint at `path` with its tensors, on the CPU.
 
     Raises:
         Damaged: it differs from what was written.
@@ -177,14 +161,14 @@ def read(path: Path) -> CheckpointContent:
         content = torch.load(path, map_location="cpu", weights_only=True)
         found = content["format"]
         if found == FORMAT:
-            return CheckpointContent(
-                content["config_hash"],
+            return Checkpoint(
                 int(content["round"]),
                 content["state"],
                 content["ledger"],
                 float(content["seconds"]),
                 content["record"],
                 content.get("open_ended", False),
+                content["config_hash"],
             )
     except PermissionError as error:
         raise ValueError(f"cannot read checkpoint {path}: {error.strerror}; {REMEDY}") from error

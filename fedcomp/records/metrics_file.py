@@ -15,6 +15,7 @@ list, which has one value a repetition, null is NaN:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -23,7 +24,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from fedcomp.records.atomic_write import AppendOnlyFile, explained
+from fedcomp.records.atomic_write import explained, write_atomically
 
 FILE, REPETITIONS = "metrics.jsonl", "repetitions.jsonl"
 NONFINITE = "nonfinite"
@@ -39,6 +40,8 @@ PerRepetition = dict[str, list[float]]
 class Record:
     """The writer's end of one of the files; one process a folder. Readers use `read_lines` and `read_repetitions`.
 
+    It keeps the expected size, and so notices a file that was deleted or changed.
+
     Args:
         folder: the run's folder, created if missing. A half-written last line of a killed run is cut off.
         file: the name of the file, which is created with its first line.
@@ -49,31 +52,55 @@ class Record:
 
     def __init__(self, folder: Path, file: str = FILE) -> None:
         self.path = folder / file
+        self._size, self._sum = 0, hashlib.sha256()
         with explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-        self._file = AppendOnlyFile(self.path)
+            if self.path.exists():
+                with self.path.open("rb+") as opened:
+                    content = opened.read()
+                    self._size = content.rfind(b"\n") + 1
+                    self._sum.update(content[: self._size])
+                    opened.truncate(self._size)
 
     def append(self, line: Mapping[str, float | int | Sequence[float]]) -> None:
         """Write one evaluation and hand it to the operating system before returning.
 
         Raises ValueError: the disk is full, or as `check`.
         """
-        self._file.append(encode(line))
+        self.check()
+        data = encode(line)
+        with explained(self.path), self.path.open("ab") as file:
+            file.write(data)
+        self._size += len(data)
+        self._sum.update(data)
 
     def truncate_after(self, round: int) -> None:
         """Drop, in one step, every line of a later round than the checkpoint's; -1 drops all."""
         if self.path.exists():
             kept = [line for line in read_lines(self.path) if line["round"] <= round] if round >= 0 else []
-            self._file.replace(b"".join(map(encode, kept)))
+            content = b"".join(map(encode, kept))
+            write_atomically(self.path, content)
+            self._size, self._sum = len(content), hashlib.sha256(content)
 
     @property
     def digest(self) -> str:
         """SHA-256 of the file's content, in hex digits."""
-        return self._file.digest
+        return self._sum.hexdigest()
 
     def check(self) -> None:
         """Raise ValueError: another process deleted or changed the file while the run was writing it."""
-        self._file.check()
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            if self._size == 0:
+                return
+            size = None
+        if size != self._size:
+            what = "deleted" if size is None else "changed by another process"
+            raise ValueError(
+                f"{self.path} was {what} while the run was running, so its record is no longer whole: put the file "
+                "back, or start anew with overwrite=true"
+            )
 
 
 def encode(line: Mapping[str, float | int | Sequence[float]]) -> bytes:

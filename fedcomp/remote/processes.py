@@ -23,7 +23,7 @@ from fedcomp.model.contract import frozen_of
 from fedcomp.provenance.check import run_inputs
 from fedcomp.provenance.files import digest
 from fedcomp.records import checkpoint
-from fedcomp.records.checkpoint import Checkpoint, CheckpointContent
+from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT, owned
 from fedcomp.remote.client_end import ClientEnd
@@ -161,7 +161,7 @@ def told_round(simulation: RemoteSimulation, end: ClientEnd, word: Mapping[str, 
     return new
 
 
-def states(path: Path, config_hash: str) -> dict[int, CheckpointContent]:
+def states(path: Path, config_hash: str) -> dict[int, Checkpoint]:
     """{rounds: this client's state after them}, from its last two checkpoints."""
     found = [checkpoint.read(file) for file in (checkpoint.before(path), path) if file.exists()]
     return {saved.round: saved for saved in found if saved.config_hash == config_hash}
@@ -174,7 +174,7 @@ def _state_after(rounds: int, simulation: RemoteSimulation, path: Path, config_h
         for file in (path, checkpoint.before(path)):
             file.unlink(missing_ok=True)
         return first
-    tensors = states(path, config_hash)[rounds].tensors
+    tensors = states(path, config_hash)[rounds].state
     simulation.memory.update(_below("memory.", tensors))
     return restore(first, _below("state.", tensors))
 

@@ -46,18 +46,18 @@ def take_over(place: RunPlace) -> None:
 
 
 def _readable(shorter: RunFiles, place: RunPlace) -> Checkpoint:
-    """The last checkpoint of the shorter run, its state by paths. Raises ValueError: it is not that of longer runs."""
+    """The last checkpoint of the shorter run, with its tensors. Raises ValueError: it is not that of longer runs."""
     config = place.config
     if config.wire.name == "tcp":
         raise ValueError("with wire=tcp each client has a part of the state")
     own = shorter.existing_config()
     shorter.finished(own["rounds"], config.eval_every, config.repeats, config.max_bits)
-    content = checkpoint.read(shorter.folder / CHECKPOINT)
-    if not content.open_ended:
+    last = checkpoint.read(shorter.folder / CHECKPOINT)
+    if not last.open_ended:
         raise ValueError("the method or a schedule depends on the number of rounds")
-    if not content.ledger["client_rounds"]:
+    if not last.ledger["client_rounds"]:
         raise ValueError("nobody took part in them")
-    return Checkpoint(content.round, content.tensors, content.ledger, content.seconds, content.record, open_ended=True)
+    return last
 
 
 def _copy(shorter: RunFiles, start: Checkpoint, place: RunPlace) -> None:

@@ -53,7 +53,7 @@ def test_it_is_neither_sent_nor_saved_and_the_model_is_whole(base: Path, tmp_pat
     assert done.lines[-1]["bpp/whole_model"] == pytest.approx(done.lines[-1]["bpp/total"] * HEAD / (HEAD + 6400))
     content = read_last(done.folder / CHECKPOINT)
     assert content is not None
-    assert max(tensor.numel() for tensor in content.tensors.values()) == HEAD
+    assert max(tensor.numel() for tensor in content.state.values()) == HEAD
     model = done.model(trust_code=True)
     assert torch.equal(model.base, torch.full((100, 64), 0.01))
     assert bool(model.head.weight.any())

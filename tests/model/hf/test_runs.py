@@ -47,7 +47,7 @@ def test_a_run_has_its_adapter_alone_and_exports_it(tmp_path: Path) -> None:
     assert done.lines[-1]["bits/uplink"] == 2 * 3 * 32 * dim
     content = read_last(done.folder / CHECKPOINT)
     assert content is not None
-    assert sum(tensor.numel() for tensor in content.tensors.values()) < 1.1 * dim
+    assert sum(tensor.numel() for tensor in content.state.values()) < 1.1 * dim
     export(done.folder, tmp_path / "adapter")
     export(done.folder, tmp_path / "merged", merge=True)
     assert sorted(file.name for file in (tmp_path / "adapter").iterdir()) == [
