@@ -77,8 +77,8 @@ class Experiment:
 
     @property
     def shown(self) -> str:
-        """The commands as a page shows them, at the paper's scale."""
-        return ", ".join(f"`fedcomp {command}`" for command in self.commands)
+        """The commands as a page shows them, at the paper's scale: fewer, which together start the same runs."""
+        return ", ".join(f"`fedcomp {command}`" for command in joined(self.commands))
 
     def overrides(self, scale: str) -> list[list[str]]:
         """Of each command, its overrides at `scale`, which is small or paper."""
@@ -104,6 +104,33 @@ class Experiment:
     def folder(self, scale: str) -> str:
         """The folder of its runs in outputs/."""
         return self.name if scale == "paper" else f"{self.name}_small"
+
+
+def joined(commands: Sequence[str]) -> list[str]:
+    """Commands of as many runs: two that differ in one option's values are one command with the values of both."""
+    found: list[str] = []
+    for command in commands:
+        for index, other in enumerate(found):
+            if (both := _with_both(other.split(), command.split())) is not None:
+                found[index] = both
+                break
+        else:
+            found.append(command)
+    return found if len(found) == len(commands) else joined(found)
+
+
+def _with_both(one: list[str], other: list[str]) -> str | None:
+    apart = [index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
+    if len(one) != len(other) or len(apart) > 1:
+        return None
+    if not apart:
+        return " ".join(one)
+    (index,) = apart
+    (key, _, values), (same, _, more) = one[index].partition("="), other[index].partition("=")
+    if key != same or "[" in values + more:
+        return None
+    union = dict.fromkeys((*values.split(","), *more.split(",")))
+    return " ".join((*one[:index], f"{key}={','.join(union)}", *one[index + 1 :]))
 
 
 def run(overrides: Sequence[str], deadline: float) -> Ended:

@@ -13,7 +13,7 @@ from scripts.reproduce import __main__ as program
 from scripts.reproduce import markdown, printed
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.difference import all_above, difference, none_below
-from scripts.reproduce.experiment import Ended, Experiment, run
+from scripts.reproduce.experiment import Ended, Experiment, joined, run
 from scripts.reproduce.records import Folder, Records, Run
 from tests.looped import looped
 
@@ -256,3 +256,16 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             program.main(arguments)
     assert "must be above 0 hours" in capsys.readouterr().err
+
+
+@looped(
+    "commands, shown",
+    [
+        (["a x=1 seed=0", "a x=2 seed=0", "a x=1 seed=1,2", "a x=2 seed=1,2"], ["a x=1,2 seed=0,1,2"]),
+        (["a x=1 seed=0", "a x=2 seed=1"], ["a x=1 seed=0", "a x=2 seed=1"]),
+        (["a x=1", "a y=1", "a x=1 y=1"], ["a x=1", "a y=1", "a x=1 y=1"]),
+        (["a x=[1,2]", "a x=[3,4]"], ["a x=[1,2]", "a x=[3,4]"]),
+    ],
+)
+def test_a_page_joins_commands_that_differ_in_the_values_of_one_option(commands: list[str], shown: list[str]) -> None:
+    assert joined(commands) == shown
