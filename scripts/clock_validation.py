@@ -101,7 +101,7 @@ class SlowClient(ClientEnd):
         return arrived(super().receive(most + STAMP.size))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SlowRow(OneRow):
     """Clients whose gradients take `work` seconds each."""
 
@@ -123,8 +123,7 @@ class SlowSimulation(RemoteSimulation):
     work: float = 0.0
 
     def clients(self, key: Any, ledger: Ledger) -> Any:
-        plain = super().clients(key, ledger)
-        return SlowRow(plain.executor, plain.client, ledger, self.work)
+        return SlowRow(**vars(super().clients(key, ledger)), ledger=ledger, work=self.work)
 
 
 def client(number: int, address: Address, words: list[str], links: Links, folder: Path) -> None:
