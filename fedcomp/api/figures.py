@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcomp.api.runs import Run
+from fedcomp.api.runs import Runs, folders_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def figure(
-    runs: Run | str | Path | Iterable[Run | str | Path],
+    runs: Runs,
     x: str = "uplink",
     y: str | Sequence[str] = "test/accuracy",
     size: str | tuple[float, float] = (3.3, 2.2),
@@ -38,8 +37,7 @@ def figure(
     from fedcomp.reporting.pictures.draw import sheet
     from fedcomp.reporting.pictures.figures import asked_picture
 
-    every = [runs] if isinstance(runs, Run | str | Path) else runs
-    groups = group(read_runs([one.folder if isinstance(one, Run) else Path(one) for one in every]))
+    groups = group(read_runs(folders_of(runs)))
     if not groups:
         raise ValueError("no run is finished")
     return sheet(asked_picture({"name": "figure", "x": x, "y": y, "size": size, **options}, groups))

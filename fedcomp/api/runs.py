@@ -99,6 +99,10 @@ class Run:
         return trained_models(self.folder, round, trust_code)
 
 
+Runs = Run | str | Path | Iterable[Run | str | Path]
+"""Runs, or folders that hold some; also a single one."""
+
+
 def run(config: DictConfig | Iterable[str]) -> Run:
     """Run what the config describes, resume it, or return it at once if it is finished.
 
@@ -142,9 +146,13 @@ def load_runs(path: str | Path | Iterable[str | Path]) -> list[Run]:
     return found
 
 
-def report(
-    runs: Run | str | Path | Iterable[Run | str | Path], out: str | Path, target: str | float | None = None
-) -> Path:
+def folders_of(runs: Runs) -> list[Path]:
+    """Of these runs."""
+    every = [runs] if isinstance(runs, Run | str | Path) else runs
+    return [one.folder if isinstance(one, Run) else Path(one) for one in every]
+
+
+def report(runs: Runs, out: str | Path, target: str | float | None = None) -> Path:
     """Write the tables and pictures of `fedcomp-report` to a folder.
 
     Args:
@@ -157,8 +165,7 @@ def report(
     from fedcomp.reporting.build import report as build_report
     from fedcomp.reporting.content import Options
 
-    every = [runs] if isinstance(runs, Run | str | Path) else runs
-    folders = [one.folder if isinstance(one, Run) else Path(one) for one in every]
+    folders = folders_of(runs)
     if not folders:
         raise ValueError("there is no run to report")
     if build_report(Options(folders, Path(out), None if target is None else str(target), one_process=True)):

@@ -16,12 +16,12 @@ from fedcomp.display.console import redirect_to_null
 from fedcomp.display.figure import latex as latex_program
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting import notes, page, pareto
+from fedcomp.reporting import notes, page
 from fedcomp.reporting.content import Content, Notes, Options, collect
 from fedcomp.reporting.group import arranged, group, in_command_order
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import Picture
-from fedcomp.reporting.tables import columns, formats, latex, published
+from fedcomp.reporting.tables import formats, latex
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.tracking import wandb_files, wandb_workspace
@@ -64,7 +64,7 @@ def report(options: Options) -> int:
         write_atomically(out / file, text.encode())
     draw_all(content.on_paper, out, options.one_process)
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
-    console.print(f"  {_written(content, options, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
+    console.print(f"  {_written(content, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
     if options.wandb:
         console.print(_published(pieces, content.name, texts["table.md"]), markup=False, soft_wrap=True)
     return 0
@@ -72,23 +72,12 @@ def report(options: Options) -> int:
 
 def _print(content: Content, options: Options, console: Console) -> None:
     """The tables and the remarks."""
-    results = content.results if options.columns is not None else columns.for_terminal(content.results)
-    for rows in (results, *_further(content, options).values()):
+    results = content.results
+    if options.columns is None:  # width is scarce
+        results = results.select([name for name in results.names if not name.startswith("late_")])
+    for rows in (results, *(rows for rows, _ in content.further.values())):
         console.print(formats.to_rich(rows))
     _show(console, content.remarks)
-
-
-def _further(content: Content, options: Options) -> dict[str, Rows]:
-    """{name of files: table} of the comparison with a paper and of the fronts, if they are asked for."""
-    found = {}
-    if content.pairs is not None:
-        assert options.against is not None
-        found["against"] = published.rows(options.against, content.pairs, content.unmatched)
-    if content.paired is not None:
-        found["against"] = content.paired
-    if content.fronts:
-        found["front"] = pareto.rows(content.fronts)
-    return found
 
 
 def _texts(content: Content, options: Options) -> dict[str, str]:
@@ -101,26 +90,18 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
         "table.tex": latex.to_latex(in_print, left_out),
         "report.html": page.to_html(content.name, results, content.pictures, content.remarks, options.columns is None),
     }
-    for name, rows in _further(content, options).items():
-        texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows)}
-    if content.paired is not None:
-        texts["against.md"] = f"{formats.to_markdown(content.paired)}\n{content.paired.caption}\n"
-    if content.fronts:
-        texts["front.md"] = pareto.to_markdown(content.fronts)
-    if content.pairs is not None:
-        assert options.against is not None
-        texts["against.md"] = published.to_markdown(options.against, content.pairs, content.unmatched)
+    for name, (rows, markdown) in content.further.items():
+        texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows), f"{name}.md": markdown}
     return texts
 
 
-def _written(content: Content, options: Options, page_bytes: int) -> str:
+def _written(content: Content, page_bytes: int) -> str:
     """The files, and what the terminal should say of them."""
     files = [
         "table.md",
         "table.csv",
         f"table.tex ({_in_print(content.results, content.in_print)})",
-        *(["against.md, .csv, .tex"] if options.against else []),
-        *(["front.md, .csv, .tex"] if content.fronts else []),
+        *(f"{name}.md, .csv, .tex" for name in content.further),
         f"report.html ({page_bytes / 1e6:.1f} MB)",
         f"{len(content.on_paper)} pictures ({_endings(content.on_paper)}): "
         f"{_some([sheet.name for sheet in content.on_paper])}",

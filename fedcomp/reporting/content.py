@@ -14,10 +14,9 @@ from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.metrics import qualities
 from fedcomp.reporting.notes import made_with
-from fedcomp.reporting.pareto import Front
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
-from fedcomp.reporting.tables import against, columns, latex, published, table
+from fedcomp.reporting.tables import against, formats, latex, published, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 
@@ -71,8 +70,7 @@ class Content:
         name: of the folders.
         results, in_print: the table with the columns that `columns` chooses, with those of LaTeX.
         pictures: of the page. on_paper: the same cut up for print, as many as are drawn.
-        fronts: of accuracy and bits. pairs: rows of a paper beside ours; None: no comparison. unmatched: our groups
-            that the paper did not print. paired: every method's difference to one of them; None: no comparison.
+        further: {name of its files: (table, the same as Markdown)}, of a comparison and of the fronts.
         remarks: what stands beside the table.
     """
 
@@ -81,30 +79,23 @@ class Content:
     in_print: Rows
     pictures: list[Picture]
     on_paper: list[Picture]
-    fronts: list[Front]
-    pairs: list[published.Pair] | None
-    unmatched: list[str]
-    paired: Rows | None
+    further: dict[str, tuple[Rows, str]]
     remarks: Notes
 
 
 def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Content:
     """Tables, pictures and remarks. Raises ValueError: an unknown target, column or paper, or no such figure."""
     target = parse_target(options.target, groups) if options.target else None
-    pairs, paired = None, None
-    if options.against in {one.label for one in groups}:
-        paired = against.rows(groups, str(options.against))
-    elif options.against:
-        methods = list(dict.fromkeys(one.label for one in groups))
-        pairs = published.compare(groups, published.load(options.against, methods))
+    further = {"against": compared(groups, options.against)} if options.against else {}
     whole = table.build(groups, target, options.paper_counts)
-    results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
+    results = whole.named(options.columns) if options.columns is not None else whole
     remarks = remarks_on(runs, groups)
     pictures, sheets, more = _pictures(groups, options.figures)
     if more:
         remarks.append(("Figures", more))
     fronts = pareto.fronts(groups, options.front)
     if fronts:
+        further["front"] = pareto.rows(fronts), pareto.to_markdown(fronts)
         drawn = pareto.picture(fronts)
         pictures, sheets = [drawn, *pictures], [*split(drawn), *sheets]
         remarks.append(("Front of accuracy and bits", pareto.lines(fronts)))
@@ -116,8 +107,18 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
         remarks.append(("Pictures", [f"{number}; report.html shows all, --every-picture draws all"]))
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
     in_print = results if options.columns is not None else latex.fitting(whole)
-    unmatched = published.without_counterpart(groups, pairs or [])
-    return Content(name, results, in_print, pictures, on_paper, fronts, pairs, unmatched, paired, remarks)
+    return Content(name, results, in_print, pictures, on_paper, further, remarks)
+
+
+def compared(groups: Sequence[RunGroup], other: str) -> tuple[Rows, str]:
+    """The groups beside a method or a paper of this name, as a table and as Markdown. Raises ValueError: no such."""
+    methods = list(dict.fromkeys(one.label for one in groups))
+    if other in methods:
+        rows = against.rows(groups, other)
+        return rows, f"{formats.to_markdown(rows)}\n{rows.caption}\n"
+    pairs = published.compare(groups, published.load(other, methods))
+    unmatched = published.without_counterpart(groups, pairs)
+    return published.rows(other, pairs, unmatched), published.to_markdown(other, pairs, unmatched)
 
 
 def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:

@@ -14,8 +14,7 @@ import numpy as np
 
 from fedcomp.display import figure
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture
-from fedcomp.reporting.tables import columns
-from fedcomp.reporting.tables.rows import Rows
+from fedcomp.reporting.tables.rows import FEWEST, Rows
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
@@ -93,8 +92,7 @@ def _table(table: Rows, hides_columns: bool) -> str:
 
     `data-rank` says how important a column is; page.js hides the last ones where there is no room.
     """
-    ranked = columns.ranked(table)
-    ranks = {name: rank for rank, name in enumerate(ranked) if hides_columns and rank >= columns.FEWEST}
+    ranks = {name: rank for rank, name in enumerate(table.ranked) if hides_columns and rank >= FEWEST}
     tags = [""] * table.num_names + [f' data-rank="{ranks[name]}"' if name in ranks else "" for name in table.names]
     head = "".join(f'<th tabindex="0"{tag}>{html.escape(title)}</th>' for title, tag in zip(table.titles, tags))
     rows = []

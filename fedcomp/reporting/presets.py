@@ -19,11 +19,8 @@ def with_preset(flat: Flat) -> Flat:
     the general choice of its kind, but not, say, its jitter.
 
     Args:
-        flat: the config as dotted keys; with a network that is no preset it stays as it is. A run of a version before
-            there were networks has none.
+        flat: the config as dotted keys; with a network that is no preset it stays as it is.
     """
-    if TARGET not in flat:
-        return {**flat, TARGET: "none"}
     fitting = [
         (len(own), name, options)
         for name, (own, options) in _presets().items()

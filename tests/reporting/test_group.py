@@ -139,17 +139,6 @@ def test_a_network_is_a_setting(make_run: MakeRun, tmp_path: Path) -> None:
     assert found == [(f"network {name}", method) for name in ("fixed", "none") for method in ("sign", "topk")]
 
 
-def test_a_run_of_a_version_without_networks_has_none(make_run: MakeRun, tmp_path: Path) -> None:
-    none = {"network": {"_target_": "fedcomp.network.links.none.none"}}
-    for method, config in (("qsgd", none), ("sign", {}), ("topk", none)):
-        make_run(method, 0, [0.1, 0.5], config=config)
-    assert [(one.place, one.label) for one in group(read_runs([tmp_path]))] == [
-        ("", "qsgd"),
-        ("", "sign"),
-        ("", "topk"),
-    ]
-
-
 @pytest.mark.parametrize("methods", [("sign", "topk"), ("sign",)])
 def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path, methods: tuple[str, ...]) -> None:
     """Alone or as a setting, with the options that are not the preset's; changed rates make it the kind itself."""

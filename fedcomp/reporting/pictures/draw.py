@@ -60,34 +60,27 @@ def _in_column(picture: Picture, size: tuple[float, float]) -> Figure:
     legend_columns = _legend_columns(present, size[0], 0.052, 0.42) if picture.legend == "below" else 1
     legend = 0.16 * -(-len(present) // legend_columns) if picture.legend == "below" else 0
     title_width = max(6, int((size[1] - legend - 0.5) / rows / 0.085))
-    handles: dict[str, Artist] = {}
     for index, panel in enumerate(picture.panels):
         axes = page.add_subplot(rows, columns, index + 1)
         _panel(axes, panel, picture.order, _labelled(picture, index, columns), title_width, size[0] / columns - 0.6)
         for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
             text.set_fontsize(8)
         axes.tick_params(which="both", labelsize=7)
-        for handle, label in zip(*axes.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    names = [label for label in picture.order if label in handles]
-    if picture.legend == "none" or not names:
+    if picture.legend == "none":
         return page
     beside = {"below": "outside lower center", "right": "outside right center"}
-    where = beside.get(picture.legend, picture.legend)
-    host: Any = page if picture.legend in beside else page.axes[0]
-    host.legend(
-        [handles[label] for label in names],
-        [figure.drawable(name) for name in names],
-        loc=where,
+    _legend(
+        page if picture.legend in beside else page.axes[0],
+        page,
+        picture.order,
+        loc=beside.get(picture.legend, picture.legend),
         ncols=legend_columns,
         fontsize=7,
         frameon=picture.legend not in beside,
         framealpha=0.8,
         edgecolor="none",
-        labelcolor=figure.INK,
         handlelength=2.2,
         columnspacing=1.2,
-        borderaxespad=0.2,
     )
     return page
 
@@ -117,32 +110,31 @@ def _spread(picture: Picture) -> Figure:
     height = rows * row_height + legend + (TITLE if picture.title else 0)
 
     page = Figure(figsize=(width, height), dpi=figure.DPI, facecolor="white")
-    handles: dict[str, Artist] = {}
     for index, panel in enumerate(picture.panels):
         row, column = divmod(index, columns)
         x = sum(lefts[: column + 1]) + column * (WIDTH + right)
         y = legend + (rows - 1 - row) * row_height + BOTTOM
         axes = page.add_axes((x / width, y / height, WIDTH / width, HEIGHT / height))
         _panel(axes, panel, picture.order, index in labelled)
-        for handle, label in zip(*axes.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    names = [label for label in labels if label in handles]
-    if names:
-        page.legend(
-            [handles[label] for label in names],
-            [figure.drawable(name) for name in names],
-            loc="lower center",
-            ncols=legend_columns,
-            fontsize=8,
-            frameon=False,
-            labelcolor=figure.INK,
-            handlelength=2.6,
-            borderaxespad=0.2,
-        )
+    where = {"loc": "lower center", "ncols": legend_columns}
+    _legend(page, page, picture.order, **where, fontsize=8, frameon=False, handlelength=2.6)
     if picture.title:
         title = figure.drawable(picture.title)
         page.text(0.5, 1 - 0.18 / height, title, ha="center", va="center", fontsize=10, color=figure.INK)
     return page
+
+
+def _legend(host: Figure | Axes, page: Figure, order: Sequence[str], **looks: Any) -> None:
+    """The labels of all axes of the page, each once and in this order, in a legend of `host`; none without labels."""
+    handles: dict[str, Artist] = {}
+    for axes in page.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    names = [label for label in order if label in handles]
+    if names:
+        shown = [figure.drawable(name) for name in names]
+        own = [handles[label] for label in names]
+        host.legend(own, shown, labelcolor=figure.INK, borderaxespad=0.2, **looks)
 
 
 def _labelled(picture: Picture, index: int, columns: int) -> bool:

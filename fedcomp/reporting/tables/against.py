@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fedcomp.reporting.group import RunGroup, by_setting
 from fedcomp.reporting.tables.quantities import Column, mean_over_seeds, quality_columns
 from fedcomp.reporting.tables.rows import Rows
+from fedcomp.reporting.tables.table import SEEDS, GroupRow, framed
 
 LEVEL = 0.95
 
@@ -23,44 +24,25 @@ def rows(groups: Sequence[RunGroup], reference: str) -> Rows:
     Raises:
         ValueError: there is no other.
     """
-    settings = list(dict.fromkeys(key for one in groups for key, _ in one.setting))
     columns = list(quality_columns([run for one in groups for run in one.runs]))
-    cells: list[list[str]] = []
-    raw: list[dict[str, object]] = []
-    numbers: list[list[float | None]] = []
+    lines = []
     for own in by_setting(groups).values():
         for base, one in ((base, one) for base in own if base.label == reference for one in own if one is not base):
             found = [_difference(column, one, base) for column in columns]
-            head = [*(dict(one.setting).get(key, "") for key in settings), one.label]
             seeds = len(_pairs(one, base))
-            cells.append([*head, *(shown for shown, _ in found), str(seeds)])
-            numbers.append([*(values[0] for _, values in found), seeds])
-            line: dict[str, object] = dict(zip([*settings, "method"], head))
+            raw: dict[str, object] = {}
             for column, (_, values) in zip(columns, found):
-                line |= {f"{column.name}{end}": value for end, value in zip(("_difference", "_low", "_high"), values)}
-            raw.append(line | {"seeds": seeds})
-    if not cells:
+                raw |= {f"{column.name}{end}": value for end, value in zip(("_difference", "_low", "_high"), values)}
+            cells, numbers = [shown for shown, _ in found], [values[0] for _, values in found]
+            lines.append(GroupRow(one, cells, numbers, seeds, raw | {SEEDS: seeds}))
+    if not lines:
         raise ValueError(f"--against {reference}: there is no other method in its settings to compare with it")
-    return Rows(
-        titles=[
-            *(key.replace("num_clients", "clients") for key in settings),
-            "method",
-            *(column.title for column in columns),
-            "seeds",
-        ],
-        cells=cells,
-        num_names=len(settings) + 1,
-        num_settings=len(settings),
-        caption=(
-            f"Difference to {reference}: mean over the seeds that both have of (method - {reference}), in brackets its "
-            f"{LEVEL:.0%} interval by Student's t with n - 1 degrees of freedom. An interval without 0 says that seeds "
-            "alone hardly explain the difference; of many comparisons some do so by chance. One seed has no interval."
-        ),
-        raw=raw,
-        names=[*(column.name for column in columns), "seeds"],
-        numbers=numbers,
-        best=[set() for _ in range(len(columns) + 1)],
+    caption = (
+        f"Difference to {reference}: mean over the seeds that both have of (method - {reference}), in brackets its "
+        f"{LEVEL:.0%} interval by Student's t with n - 1 degrees of freedom. An interval without 0 says that seeds "
+        "alone hardly explain the difference; of many comparisons some do so by chance. One seed has no interval."
     )
+    return framed(groups, columns, lines, caption)
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float] | None:

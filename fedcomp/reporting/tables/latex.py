@@ -10,9 +10,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from fedcomp.display import figure
-from fedcomp.reporting.tables import columns
 from fedcomp.reporting.tables.formats import one_line
-from fedcomp.reporting.tables.rows import Rows
+from fedcomp.reporting.tables.rows import FEWEST, Rows
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -61,14 +60,22 @@ _CLASSES = (
 _UPPER, _OTHER = 7.4, 5.0
 
 
-def fitting(table: Rows) -> Rows:
-    """The columns that fit into the text of a paper."""
-    return columns.fitting(table, _column_width, PAPER + GAP)
+def fitting(table: Rows, limit: float = PAPER) -> Rows:
+    """The columns that fit into so many points, the most important ones first, FEWEST at least."""
+    every = _widths(table)
+    each = dict(zip(table.names, every[table.num_names :]))
+    spent, kept = sum(every[: table.num_names]), set[str]()
+    for name in table.ranked:
+        spent += each[name]
+        if spent > limit + GAP and len(kept) >= FEWEST:
+            break
+        kept.add(name)
+    return table.select([name for name in table.names if name in kept])
 
 
 def table_width(table: Rows) -> float:
     """Points that LaTeX needs for it."""
-    return sum(columns.widths(table, _column_width)) - GAP
+    return sum(_widths(table)) - GAP
 
 
 def to_latex(table: Rows, left_out: Sequence[str] = ()) -> str:
@@ -142,9 +149,10 @@ def _lines(cells: Iterable[str], names: bool) -> list[str]:
     return [line for text in cells for line in (_name_lines(text) if names else _number_lines(text))]
 
 
-def _column_width(title: str, cells: Iterable[str], names: bool) -> float:
-    lines = _lines(cells, names)
-    return column_width([*_title_lines(title, lines), *lines])
+def _widths(table: Rows) -> list[float]:
+    """Points of every column, settings and method first, each with the gap to its neighbour."""
+    columns = [_lines(own, place < table.num_names) for place, own in enumerate(zip(*table.cells))]
+    return [column_width([*_title_lines(title, own), *own]) for title, own in zip(table.titles, columns)]
 
 
 def _name(text: str) -> str:

@@ -32,6 +32,10 @@ charge participants with what idle clients receive.
 """
 
 
+RECORDED = {"downlink": "downlink_per_receiver"}
+"""What a rate is called in the record, where that is another name."""
+
+
 @dataclass(frozen=True)
 class Printed:
     """One row of a paper's table.
@@ -195,7 +199,7 @@ def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
     """RATES of a group, as the papers count (`paper/`, true where a paper counts no other) or true."""
 
     def rate(run: RecordedRun, way: str) -> float:
-        key = f"bpp/{_recorded(run, way)}"
+        key = f"bpp/{RECORDED.get(way, way)}"
         value = last(f"{prefix}{key}")(run)
         value = last(key)(run) if value is None else value
         return math.nan if value is None else value
@@ -207,15 +211,6 @@ def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
         if all(map(math.isfinite, values)):
             out[name] = mean_over_seeds(values)
     return out
-
-
-def _recorded(run: RecordedRun, way: str) -> str:
-    """The record's name of a direction. Old records lack the downlink per receiver: it is that of a participant if
-    everybody takes part, and unknown otherwise.
-    """
-    if way != "downlink":
-        return way
-    return "downlink" if meets(run, "participation=full") else "downlink_per_receiver"
 
 
 def _holds(flat: dict[str, object], term: str) -> bool:

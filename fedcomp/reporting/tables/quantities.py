@@ -61,6 +61,7 @@ class Column:
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
         reached: whether only runs that reached the target have it.
         recorded: metric without which a run cannot have it; "": every run can.
+        rank: of its importance, 0 the most important; where width is scarce, columns of a high rank are left out.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Column:
     better: str | None = None
     reached: bool = False
     recorded: str = ""
+    rank: int = 10
 
     def num_seeds(self, group: RunGroup) -> int:
         """How many of a group's runs may have it."""
@@ -100,9 +102,9 @@ def quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
         out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
         if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
             unit = " (%)" if one.scale == 100 else f" {one.title}"
-            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
+            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better, rank=8))
             title, name = f"mean of last {LATE}{unit}", f"late_{one.name}"
-            out.append(Column(title, name, late(one.key), one.show, True, better))
+            out.append(Column(title, name, late(one.key), one.show, True, better, rank=12))
     return out
 
 
@@ -141,35 +143,36 @@ def target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
     def whole(value: float) -> str:
         return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
-    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True)
-    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True)
+    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True, rank=1)
+    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True, rank=2)
     title, seconds = f"seconds to {target}", until(NETWORK_TIME)
-    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, recorded=NETWORK_TIME)
+    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, NETWORK_TIME, rank=0)
     return [rounds, bits, *([time] if timed else [])]
 
 
-DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low")
+DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low", rank=6)
 PER_RECEIVER = Column(
     "downlink per receiver",
     "bpp_downlink_per_receiver",
     last("bpp/downlink_per_receiver"),
     units.significant,
     better="low",
+    rank=7,
 )
 BITS = (
-    Column("uplink", "bpp_uplink", last("bpp/uplink"), units.significant, better="low"),
+    Column("uplink", "bpp_uplink", last("bpp/uplink"), units.significant, better="low", rank=3),
     DOWNLINK,
     PER_RECEIVER,
-    Column("total", "bpp_total", last("bpp/total"), units.significant, better="low"),
+    Column("total", "bpp_total", last("bpp/total"), units.significant, better="low", rank=13),
     Column("total, of the whole model", "bpp_whole_model", last("bpp/whole_model"), units.significant, better="low"),
-    Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low"),
-    Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
+    Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low", rank=11),
+    Column("total bits", "bits_total", last("bits/total"), units.bits, better="low", rank=4),
 )
 """Bits per parameter, client and round by direction, and all bits sent."""
 NETWORK_TIME = "time/total"
 TIMES = (
-    Column("network time", "time_total", last(NETWORK_TIME), units.duration, better="low"),
-    Column("time", "seconds", last("seconds"), units.duration),
+    Column("network time", "time_total", last(NETWORK_TIME), units.duration, better="low", rank=5),
+    Column("time", "seconds", last("seconds"), units.duration, rank=14),
 )
 """Seconds on the run's network, and of the simulation."""
 
@@ -182,18 +185,10 @@ def _mean(value: Callable[[RecordedRun], float | None], one: RunGroup) -> Mean |
 def _paper(column: Column, one: RunGroup) -> Mean | None:
     """The paper's count of a column of bits, where it is another than the true one.
 
-    None for the total where the paper leaves a direction out: it compares with no other total.
+    The ledger has none for the total where the paper leaves a direction out: it compares with no other total.
     """
     if column not in BITS:
         return None
     key = column.name.replace("_", "/", 1)
     paper, true = _mean(last(f"paper/{key}"), one), _mean(last(key), one)
-    if paper == true or (key.endswith("/total") and not _counts_both_ways(one)):
-        return None
-    return paper
-
-
-def _counts_both_ways(one: RunGroup) -> bool:
-    """Whether the paper counts something in each direction that carried bits. (Old records have a total anyway.)"""
-    sent = [(last(f"bits/{way}"), last(f"paper/bits/{way}")) for way in ("uplink", "downlink")]
-    return all(paper(run) != 0 or true(run) == 0 for run in one.runs for true, paper in sent)
+    return None if paper == true else paper

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+FEWEST = 3
+"""At least so many of the most important columns are shown, whether they fit or not."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -22,6 +25,7 @@ class Rows:
         names: [C - num_names] the columns of numbers, as `--columns` and the CSV call them.
         numbers: [R][C - num_names] what a column is sorted by; None where that is its text.
         best: [C - num_names] the rows with the best number of their block.
+        ranked: [C - num_names] `names`, the most important one first, of a table that may be cut to fit.
     """
 
     titles: list[str]
@@ -33,6 +37,22 @@ class Rows:
     names: list[str] = field(default_factory=list)
     numbers: list[list[float | None]] = field(default_factory=list)
     best: list[set[int]] = field(default_factory=list)
+    ranked: list[str] = field(default_factory=list)
+
+    def named(self, text: str) -> Rows:
+        """The columns named in `a,b,c`, in that order, as the CSV calls them or as they are recorded (`test/accuracy`).
+
+        Raises:
+            ValueError: an unknown name, or a name twice.
+        """
+        wanted = [word.strip().replace("/", "_") for word in text.split(",") if word.strip()]
+        unknown = [word for word in wanted if word not in self.names]
+        if unknown or not wanted:
+            given = ", ".join(unknown) or repr(text)
+            raise ValueError(f"--columns {given}: no such column in this table, allowed are {', '.join(self.names)}")
+        if len(set(wanted)) < len(wanted):
+            raise ValueError(f"--columns {text}: a column is named twice")
+        return self.select(wanted)
 
     def select(self, names: Sequence[str]) -> Rows:
         """The table with these columns of numbers alone, in this order. Its CSV keeps all."""
@@ -45,6 +65,7 @@ class Rows:
             names=list(names),
             numbers=[[row[place] for place in places] for row in self.numbers],
             best=[self.best[place] for place in places],
+            ranked=[name for name in self.ranked if name in names],
         )
 
     def bold(self, row: int) -> set[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.tables.quantities import (
@@ -26,6 +26,8 @@ from fedcomp.reporting.tables.target import Target
 
 SEEDS = "seeds"
 """Name of the column that says how many seeds a row has."""
+SEEDS_RANK = 9
+"""Of its importance, as `Column.rank`."""
 CAPTION = (
     "Last evaluation, mean ± sample deviation over seeds; best: each seed's best evaluation. "
     "Uplink, downlink, total, broadcast: bits per parameter, participating client and round; "
@@ -47,10 +49,54 @@ def build(groups: Sequence[RunGroup], target: Target | None = None, paper_counts
     if not paper_counts:
         values = {column: [replace(value, paper=None) for value in own] for column, own in values.items()}
     columns = [column for column in every if column.reached or _is_informative(column, values)]
-    settings = list(dict.fromkeys(key for one in groups for key, _ in one.setting))
-    heads = [[*(dict(one.setting).get(key, "") for key in settings), one.label] for one in groups]
-    rows = [[values[column][row] for column in columns] for row in range(len(groups))]
     counted = {column for column in columns if any(value.paper for value in values[column])}
+    lines = []
+    for row, one in enumerate(groups):
+        own = {column: values[column][row] for column in columns}
+        raw: dict[str, object] = {SEEDS: len(one.runs)}
+        for column, value in own.items():
+            raw |= _raw(column, value, column in counted)
+        cells = [_cell(column, value, one) for column, value in own.items()]
+        numbers = [value.mean and value.mean.mean for value in own.values()]
+        lines.append(GroupRow(one, cells, numbers, len(one.runs), raw))
+    best = [_best(column, values[column], groups) for column in columns]
+    return framed(groups, columns, lines, CAPTION + (BRACKETS if counted else "") + BOLD, best)
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What a table says of a group.
+
+    Attributes:
+        group: its setting and method stand first.
+        cells: [C] plain text, of C columns. numbers: [C] what they are sorted by; None where that is the text.
+        seeds: how many; they stand last.
+        raw: the line of the CSV behind setting and method.
+    """
+
+    group: RunGroup
+    cells: list[str]
+    numbers: list[float | None]
+    seeds: int
+    raw: dict[str, object]
+
+
+def framed(
+    groups: Sequence[RunGroup],
+    columns: Sequence[Column],
+    lines: Sequence[GroupRow],
+    caption: str,
+    best: Sequence[set[int]] = (),
+) -> Rows:
+    """The lines between settings and method, as far as these groups differ in them, and the number of seeds.
+
+    Args:
+        best: [C] the rows with the best number of a column; (): none.
+    """
+    settings = list(dict.fromkeys(key for one in groups for key, _ in one.setting))
+    heads = [[*(dict(line.group.setting).get(key, "") for key in settings), line.group.label] for line in lines]
+    names, ranks = [*(column.name for column in columns), SEEDS], [*(column.rank for column in columns), SEEDS_RANK]
+    by_rank = sorted(range(len(names)), key=lambda place: ranks[place] if place else -1)  # the first quality leads
     return Rows(
         titles=[
             *(key.replace("num_clients", "clients") for key in settings),
@@ -58,28 +104,15 @@ def build(groups: Sequence[RunGroup], target: Target | None = None, paper_counts
             *(column.title for column in columns),
             SEEDS,
         ],
-        cells=[
-            [*head, *(_cell(column, value, one) for column, value in zip(columns, row)), str(len(one.runs))]
-            for head, row, one in zip(heads, rows, groups)
-        ],
+        cells=[[*head, *line.cells, str(line.seeds)] for head, line in zip(heads, lines)],
         num_names=len(settings) + 1,
         num_settings=len(settings),
-        caption=CAPTION + (BRACKETS if counted else "") + BOLD,
-        raw=[
-            {
-                **dict(zip([*settings, "method"], head)),
-                SEEDS: len(one.runs),
-                **{
-                    name: number
-                    for column, value in zip(columns, row)
-                    for name, number in _raw(column, value, column in counted).items()
-                },
-            }
-            for head, row, one in zip(heads, rows, groups)
-        ],
-        names=[*(column.name for column in columns), SEEDS],
-        numbers=[[*(value.mean and value.mean.mean for value in row), len(one.runs)] for row, one in zip(rows, groups)],
-        best=[*(_best(column, values[column], groups) for column in columns), set()],
+        caption=caption,
+        raw=[{**dict(zip([*settings, "method"], head)), **line.raw} for head, line in zip(heads, lines)],
+        names=names,
+        numbers=[[*line.numbers, line.seeds] for line in lines],
+        best=[*(best or [set[int]() for _ in columns]), set()],
+        ranked=[names[place] for place in by_rank],
     )
 
 

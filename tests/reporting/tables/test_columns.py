@@ -14,7 +14,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting import page
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
-from fedcomp.reporting.tables import columns, latex, table
+from fedcomp.reporting.tables import latex, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
@@ -36,13 +36,13 @@ def wide(make_run: MakeRun, tmp_path: Path) -> Rows:
 
 
 def test_the_columns_asked_for_in_their_order(wide: Rows) -> None:
-    own = columns.named_columns("bits_total, test/accuracy,seeds", wide)
+    own = wide.named("bits_total, test/accuracy,seeds")
     assert own.titles == ["method", "total bits", "test accuracy (%)", "seeds"]
     whole = [dict(zip(wide.titles, row)) for row in wide.cells]
     assert [dict(zip(own.titles, row)) for row in own.cells] == [
         {title: row[title] for title in own.titles} for row in whole
     ]
-    assert columns.named_columns("seconds", wide).titles == ["method", "time"]
+    assert wide.named("seconds").titles == ["method", "time"]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_columns_asked_for_in_their_order(wide: Rows) -> None:
 )
 def test_a_wrong_column_is_one_clear_line(wide: Rows, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as error:
-        columns.named_columns(text, wide)
+        wide.named(text)
     assert "\n" not in str(error.value)
 
 
@@ -71,9 +71,9 @@ def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: Rows) -> None:
 
 
 def test_the_most_important_columns_stay_however_narrow_it_is(wide: Rows) -> None:
-    shown = columns.fitting(wide, lambda title, cells, names: 100.0, 0.0)
+    shown = latex.fitting(wide, 0.0)
     assert shown.names == ["test_accuracy", "rounds_to_target", "bits_to_target"]
-    every = columns.fitting(wide, lambda title, cells, names: 1.0, 100.0)
+    every = latex.fitting(wide, 10_000.0)
     assert every.names == wide.names
 
 
