@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedcomp.client import Batch, Batching
+from fedcomp.client import Batching, LocalSolver
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
-from fedcomp.model.contract import Gradient
 from fedcomp.model.networks.linear import linear
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 
 SIZES = (9, 7, 4, 1)
 D = 3
+LR = 0.1
+START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
 KEY = Key(("regression",))
 
 
@@ -53,6 +55,20 @@ def gradient(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
     return 2 * x.T @ (x @ theta - y[:, 0]) / len(x)
 
 
+def descend(x: Tensor, y: Tensor, theta: Tensor, steps: int, decay: float = 0.0, pull: float = 0.0) -> Tensor:
+    """Where gradient descent with `LR` ends, with weight decay, and pulled to where it began."""
+    start = theta
+    for _ in range(steps):
+        theta = theta - LR * (gradient(x, y, theta) + decay * theta + pull * (theta - start))
+    return theta
+
+
+def run(solver: LocalSolver, data: ClientChunk | Chosen, start: Tensor = START) -> Tensor:
+    """[M, D] where the agents of a chunk end, all of whom begin at `start`."""
+    num = len(data.ids)
+    return solver.run(data, start.expand(num, -1), torch.zeros(num, 0), (0, 1)).value
+
+
 @dataclass(frozen=True)
 class Chosen:
     """A chunk whose steps take the samples that a test says, `positions` [S, M, B]."""
@@ -61,27 +77,10 @@ class Chosen:
     positions: Tensor
     loop_runner: None = None
 
-    @property
-    def ids(self) -> Tensor:
-        return self.data.ids
-
-    @property
-    def num_samples(self) -> Tensor:
-        return self.data.num_samples
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.data, name)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         assert len(self.positions) == batching.steps
         for positions in self.positions:
             yield *self.data.take(positions), None
-
-    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        return self.data.samples(batch_size)
-
-    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        return self.data.take(positions)
-
-    def num_steps(self, batching: Batching) -> Tensor:
-        return self.data.num_steps(batching)
-
-    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
-        return self.data.gradient(theta, batch, step)

@@ -12,29 +12,17 @@ from fedcomp.client.contract import LocalLoop
 from fedcomp.client.gd import GD
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
-from tests.client.linear_regression import SIZES, agents, gradient, rows
-from tests.looped import looped
-
-START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
-
-
-def _run(solver: LocalSolver, data) -> torch.Tensor:
-    num = len(data.ids)
-    return solver.run(data, START.expand(num, -1), torch.zeros(num, 0), (0, 1)).value
+from tests.client.linear_regression import SIZES, START, agents, descend, rows, run
 
 
 def test_is_gradient_descent_of_every_client() -> None:
     data = agents()
     solver = GD(lr=0.1, steps=4, weight_decay=0.2)
-    found = _run(solver, data)
+    found = run(solver, data)
     for agent in range(len(SIZES)):
-        x, y = rows(data, agent)
-        theta = START
-        for _ in range(4):
-            theta = theta - 0.1 * (gradient(x, y, theta) + 0.2 * theta)
-        assert torch.allclose(found[agent], theta, rtol=0, atol=1e-12)
+        assert torch.allclose(found[agent], descend(*rows(data, agent), START, 4, decay=0.2), rtol=0, atol=1e-12)
     for at_once in (1, 3, 8):
-        assert torch.allclose(_run(replace(solver, batch_size=at_once), data), found, rtol=0, atol=1e-12)
+        assert torch.allclose(run(replace(solver, batch_size=at_once), data), found, rtol=0, atol=1e-12)
 
 
 def test_the_loss_is_the_mean_over_samples_and_steps() -> None:
@@ -47,18 +35,9 @@ def test_the_loss_is_the_mean_over_samples_and_steps() -> None:
 
 def test_is_pulled_and_clipped() -> None:
     data = agents((5,))
-    x, y = rows(data, 0)
-    pulled, theta = _run(GD(lr=0.1, steps=3, proximal=2.0), data)[0], START
-    for _ in range(3):
-        theta = theta - 0.1 * (gradient(x, y, theta) + 2.0 * (theta - START))
-    assert torch.allclose(pulled, theta, rtol=0, atol=1e-12)
-    assert float((_run(GD(lr=0.1, clip_norm=0.01), data)[0] - START).norm()) == pytest.approx(0.001)
-
-
-@looped("name, value", [("steps", 0), ("batch_size", 0.5), ("weight_decay", -1)])
-def test_wrong_options(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"client.{name}={value} must be a"):
-        GD(lr=0.1, **{name: value})
+    pulled = run(GD(lr=0.1, steps=3, proximal=2.0), data)[0]
+    assert torch.allclose(pulled, descend(*rows(data, 0), START, 3, pull=2.0), rtol=0, atol=1e-12)
+    assert float((run(GD(lr=0.1, clip_norm=0.01), data)[0] - START).norm()) == pytest.approx(0.001)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +61,11 @@ class Recorder:
 
 def test_the_steps_of_a_solver_of_ones_own_are_those_of_sgd() -> None:
     own, sgd = Own(lr=0.1, batch_size=2), Sgd(lr=0.1, batch_size=2, steps=3)
-    assert torch.equal(_run(own, agents()), _run(sgd, agents()))
+    assert torch.equal(run(own, agents()), run(sgd, agents()))
 
 
 def test_only_steps_of_one_batch_each_go_to_a_runner() -> None:
     recorder, own = Recorder(), Own(lr=0.1)
     for solver in (GD(lr=0.1), Svrg(lr=0.1), own):
-        _run(solver, replace(agents(), loop_runner=recorder))
+        run(solver, replace(agents(), loop_runner=recorder))
     assert recorder.solvers == [own]

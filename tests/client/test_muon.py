@@ -13,7 +13,7 @@ from torch import Tensor
 from fedcomp.client.adam import Adam
 from fedcomp.client.muon import POLYNOMIALS, Muon, orthogonalised
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.model.contract import Gradient
+from tests.client.test_solver import Quadratics
 from tests.looped import looped
 
 STEPS = (5, 3, 1)
@@ -26,27 +26,6 @@ TENSORS = (
 D = 50
 TALL = slice(8, 32)
 MUON = Muon(lr=0.1, adam_lr=0.02, weight_decay=0.3, tensors=TENSORS)
-
-
-class World:
-    """Clients whose gradients are theta minus a row of noise a step; client i makes STEPS[i] steps."""
-
-    def __init__(self) -> None:
-        generator = torch.Generator().manual_seed(1)
-        self.ids, self.num_samples, self.loop_runner, self.tensors = torch.arange(3), torch.tensor(STEPS), None, TENSORS
-        self.noise = torch.randn(10, 3, D, generator=generator, dtype=torch.float64)
-        self.start = torch.randn(3, D, generator=generator, dtype=torch.float64)
-
-    def batches(self, batching):
-        for step in range(max(STEPS)):
-            active = sum(step < steps for steps in STEPS)
-            yield self.ids[:active, None], self.ids[:active, None], None
-
-    def num_steps(self, batching):
-        return torch.tensor(STEPS)
-
-    def gradient(self, theta, batch, step):
-        return Gradient(theta - self.noise[step, : theta.shape[0]], theta.square().sum(1), batch.stats)
 
 
 def _scalar(value: float) -> float:
@@ -83,28 +62,30 @@ def test_orthogonal_matrices_stay_but_for_a_factor_and_zero_stays_zero() -> None
 @looped("rounds", [1, 2])
 def test_matrices_take_muons_steps_and_the_rest_adamws(scale: str, size: float, rounds: int) -> None:
     """Against one client at a time; a second round goes on with the memories of the first."""
-    world, muon = World(), replace(MUON, scale=scale)
-    stats, memory = torch.zeros(3, 0), muon.init_persistent(3, world.start[0])
+    world, muon = Quadratics(STEPS, D, TENSORS), replace(MUON, scale=scale)
+    start, stats = 2 * world.centre, torch.zeros(3, 0)
+    memory = muon.init_persistent(3, start[0])
     for _ in range(rounds):
-        result = muon.run(world, world.start, stats, (0, 1), memory=memory)
+        result = muon.run(world, start, stats, (0, 1), memory=memory)
         memory = result.memory
     adamw = Adam(lr=0.02, beta2=0.99, weight_decay=0.3, decoupled=True)
-    rest, others = adamw.init_persistent(3, world.start[0]), ParameterSubset(D, ((0, 8), (32, 50)), (8, 18))
+    rest, others = adamw.init_persistent(3, start[0]), ParameterSubset(D, ((0, 8), (32, 50)), (8, 18))
     for _ in range(rounds):
-        expected = adamw.run(world, world.start, stats, (0, 1), memory=rest)
+        expected = adamw.run(world, start, stats, (0, 1), memory=rest)
         rest = expected.memory
     torch.testing.assert_close(others.take(result.value), others.take(expected.value), rtol=1e-12, atol=1e-12)
     for client, steps in enumerate(STEPS):
         momentum = torch.zeros(6, 4, dtype=torch.float64)
         for _ in range(rounds):
-            w = world.start[client, TALL].view(6, 4).clone()
+            w = start[client, TALL].view(6, 4).clone()
             for step in range(steps):
-                momentum = 0.9 * momentum + w - world.noise[step, client, TALL].view(6, 4)
+                grad = world.h[TALL] * (w.flatten() - world.centre[client, TALL]) + world.noise[step, TALL]
+                momentum = 0.9 * momentum + grad.view(6, 4)
                 w = (1 - 0.1 * 0.3) * w - 0.1 * size * _by_svd(momentum)
         torch.testing.assert_close(result.value[client, TALL], w.flatten(), rtol=0, atol=1e-9)
     assert memory[-1][:, 0].tolist() == [rounds * steps for steps in STEPS]
     if rounds == 1:
-        fresh = muon.run(world, world.start, stats, (0, 1))
+        fresh = muon.run(world, start, stats, (0, 1))
         torch.testing.assert_close(fresh.value, result.value, rtol=1e-12, atol=1e-12)
 
 
@@ -123,20 +104,6 @@ def test_which_matrices_it_trains(caplog: pytest.LogCaptureFixture) -> None:
         assert not caplog.text
         MUON.check_tensors(TENSORS[2:])
     assert "client=muon is AdamW here" in caplog.text
-
-
-@looped(
-    "options, line",
-    [
-        ({"momentum": 1.0}, r"client.momentum=1.0 must be a number in \[0, 1\)"),
-        ({"scale": "frobenius"}, "client.scale=frobenius must be one of spectral_norm, rms_norm"),
-        ({"skip_last": -1}, "client.skip_last=-1 must be a whole number, 0 or more: a number of weight matrices"),
-        ({"adam_lr": 0.0}, "client.adam_lr=0.0 must be"),
-    ],
-)
-def test_options_are_checked(options: dict, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        Muon(**({"lr": 0.1} | options))
 
 
 def test_from_the_command_line(fedcomp, tmp_path: Path) -> None:

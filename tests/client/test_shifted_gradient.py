@@ -15,9 +15,9 @@ from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.client.svrg import Svrg
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
-from tests.client.linear_regression import agents, gradient, rows
+from tests.client.linear_regression import START as BEGIN
+from tests.client.linear_regression import agents, descend, rows, run
 from tests.client.test_solver import STEPS, Quadratics
-from tests.looped import looped
 
 MU = 0.7
 START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)
@@ -54,14 +54,8 @@ def test_the_pull_is_clipped_with_the_gradient() -> None:
 def test_svrg_is_pulled_at_its_iterate_and_not_in_the_difference() -> None:
     """One sample: SVRG is gradient descent on the penalised loss."""
     data = agents((1,))
-    x, y = rows(data, 0)
-    start = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
-    solver = Svrg(lr=0.1, snapshots=2, inner_steps=3, proximal=MU)
-    found = solver.run(data, start[None], torch.zeros(1, 0), (0, 1)).value[0]
-    theta = start
-    for _ in range(6):
-        theta = theta - 0.1 * (gradient(x, y, theta) + MU * (theta - start))
-    assert torch.allclose(found, theta, rtol=0, atol=1e-12)
+    found = run(Svrg(lr=0.1, snapshots=2, inner_steps=3, proximal=MU), data)[0]
+    assert torch.allclose(found, descend(*rows(data, 0), BEGIN, 6, pull=MU), rtol=0, atol=1e-12)
 
 
 def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:
@@ -86,9 +80,3 @@ def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:
                 got = found(theta[:active], batch, 2)
                 assert torch.allclose(got.grad, expected + more * theta[:active], atol=1e-12)
                 assert torch.equal(got.loss, world.gradient(theta[:active], batch, 2).loss)
-
-
-@looped("value", [-1, "much", True, None])
-def test_wrong_pulls_are_refused(value) -> None:
-    with pytest.raises(ValueError, match=f"client.proximal={value} must be a number, 0 or more"):
-        Sgd(lr=1, proximal=value)
