@@ -27,7 +27,7 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
-from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
@@ -149,8 +149,3 @@ def test_the_gradients_that_svrg_subtracts_share_masks() -> None:
     one = Svrg(lr=0.05, snapshots=1, inner_steps=1)
     one.run(data, theta.expand(2, -1), stats.expand(2, -1), (0, 1), noted)
     assert torch.equal(asked[-1], asked[-2])
-
-
-def test_the_wire_carries_the_same() -> None:
-    plain, wired = (world.run(world.simulation(FEDAVG, Dropping, link=link)) for link in (Link, WireLink))
-    assert same(plain, wired)

@@ -24,7 +24,7 @@ from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
 from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam as LocalAdam
 from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
+from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
@@ -69,74 +69,6 @@ class Counter(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-UPLINKS = [Dense(), Sign(), TopK(0.2, "index"), TopK(0.2, "bitmap"), TopK(0.2, "rice")]
-
-
-@looped("codec", UPLINKS)
-@looped("module, recorded", [(world.with_batch_norm, False), (world.mlp, True)])
-def test_a_round_reads_nothing(codec, module, recorded) -> None:
-    uplink = Compressor(codec, ErrorFeedback())
-    algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
-    sim = world.simulation(algorithm, module, chunk_size=2)
-    fixed = _everybody(sim)
-    state, ledger = fixed.init(), Ledger()
-    if recorded:
-        TrafficRecorder(world.NUM_CLIENTS).attach(ledger)
-    state, _ = fixed.round(0, state, ledger)  # the first one reads: it checks that every entry fits its coding
-    with Counter() as counter:
-        for index in (1, 2):
-            state, _ = fixed.round(index, state, ledger)
-    assert counter.reads == []
-    with counter:
-        ledger.counters()
-    assert len(counter.reads) == ("rice" in str(codec)), "only bits that depend on data"
-
-
-@looped("method", [Neolithic, partial(CSER, period=2), partial(LIEC, period=2)])
-def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
-    algorithm = method(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
-    sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
-    fixed = _everybody(sim)
-    state, ledger = fixed.init(), Ledger()
-    with Counter() as counter:
-        for index in range(2):
-            state, _ = fixed.round(index, state, ledger)
-    assert counter.reads == []
-
-
-@looped("seed, downlink", [("sent", "model"), ("derived", "scalar")])
-@looped("vector, directions", [("shared", "independent"), ("per_agent", "orthonormal")])
-def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) -> None:
-    algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed_cost=seed, sends=downlink)
-    sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
-    fixed = _everybody(sim)
-    state, ledger = fixed.init(), Ledger()
-    with Counter() as counter:
-        for index in range(3):
-            state, _ = fixed.round(index, state, ledger)
-    assert counter.reads == []
-    expected, _ = fixed.round(3, state, Ledger())
-    with torch.device("meta"):
-        after, _ = fixed.round(3, state, Ledger())
-    assert torch.equal(after.theta, expected.theta)
-
-
-@looped("codec, module", [(Dense(), world.mlp), *((one, world.with_batch_norm) for one in UPLINKS)])
-def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
-    """With another default device, a tensor made without naming the run's device would meet the others and fail."""
-    uplink = Compressor(codec, ErrorFeedback())
-    algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
-    sim = world.simulation(algorithm, module, chunk_size=2)
-    fixed = _everybody(sim)
-    state, ledger = fixed.init(), Ledger()
-    expected, _ = fixed.round(0, state, Ledger())
-    with torch.device("meta"):
-        after, _ = fixed.round(0, state, ledger)
-        metrics = fixed.test_metrics(1, after)
-    assert torch.equal(after.theta, expected.theta)
-    assert metrics["test/loss"] > 0
-
-
 SCORES, DENSE = LocalAdam(lr=0.1, batch_size=4), Compressor(Dense())
 MASKS = [
     FedMRN(Sgd(lr=0.1), ServerSgd(), DENSE),
@@ -152,21 +84,6 @@ MASKS = [
 """Not among them, since they do read: FedSparsify (its epochs), FedPM's counts, adaptive blocks."""
 
 
-@looped("algorithm", MASKS)
-def test_masks_read_nothing_and_stay_on_the_device(algorithm) -> None:
-    fixed = _everybody(world.simulation(algorithm, world.with_batch_norm, chunk_size=2))
-    state, ledger = fixed.init(), Ledger()
-    with Counter() as counter:
-        for index in range(2):
-            state, _ = fixed.round(index, state, ledger)
-    assert counter.reads == []
-    expected, _ = fixed.round(2, state, Ledger())
-    with torch.device("meta"):
-        after, _ = fixed.round(2, state, Ledger())
-        fixed.test_metrics(3, after)
-    assert torch.equal(after.theta, expected.theta)
-
-
 TASKS = [
     (PowerIteration, PrincipalDirection),
     (PowerIteration, partial(PrincipalDirection, centre="global")),
@@ -175,20 +92,62 @@ TASKS = [
 ]
 
 
-@looped("downlink", [Dense(), Sign()])
-@looped("make, module", TASKS)
-def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> None:
-    sim = world.simulation(make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(downlink)), module)
-    fixed = _everybody(sim)
+def _both_ways(codec: Codec) -> FedAvg:
+    """With memories at both ends; a trained client whose gradients are clipped."""
+    uplink = Compressor(codec, ErrorFeedback())
+    return FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
+
+
+UPLINKS = [Dense(), Sign(), TopK(0.2, "index"), TopK(0.2, "bitmap"), TopK(0.2, "rice")]
+MODELS = [
+    (_both_ways(Dense()), world.mlp),
+    *((_both_ways(codec), world.with_batch_norm) for codec in UPLINKS),
+    *(
+        (method(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign())), world.with_batch_norm)
+        for method in (Neolithic, partial(CSER, period=2), partial(LIEC, period=2))
+    ),
+    *(
+        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed_cost=seed, sends=down), world.with_batch_norm)
+        for vector, directions in (("shared", "independent"), ("per_agent", "orthonormal"))
+        for seed, down in (("sent", "model"), ("derived", "scalar"))
+    ),
+    *((algorithm, world.with_batch_norm) for algorithm in MASKS),
+    *(
+        (make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(downlink)), module)
+        for make, module in TASKS
+        for downlink in (Dense(), Sign())
+    ),
+]
+
+
+@looped("algorithm, module", MODELS)
+def test_a_round_reads_nothing_and_stays_on_the_device(algorithm, module) -> None:
+    """With another default device, a tensor made without naming the run's device would meet the others and fail."""
+    fixed = _everybody(world.simulation(algorithm, module, chunk_size=2))
     state, ledger = fixed.init(), Ledger()
-    state, _ = fixed.round(0, state, ledger)
+    state, _ = fixed.round(0, state, ledger)  # the first one reads: it checks that every entry fits its coding
     with Counter() as counter:
-        after, _ = fixed.round(1, state, ledger)
+        before, _ = fixed.round(1, state, ledger)
+        expected, _ = fixed.round(2, before, ledger)
     assert counter.reads == []
     with torch.device("meta"):
-        again, _ = fixed.round(1, state, Ledger())
-        fixed.test_metrics(2, again)
-    assert torch.equal(after.theta, again.theta)
+        after, _ = fixed.round(2, before, Ledger())
+        fixed.test_metrics(3, after)
+    assert torch.equal(after.theta, expected.theta)
+
+
+@looped("codec", UPLINKS)
+def test_a_recorded_round_reads_nothing_and_its_ledger_only_bits_that_depend_on_data(codec) -> None:
+    fixed = _everybody(world.simulation(_both_ways(codec), chunk_size=2))
+    state, ledger = fixed.init(), Ledger()
+    TrafficRecorder(world.NUM_CLIENTS).attach(ledger)
+    state, _ = fixed.round(0, state, ledger)  # the first one reads: it notes the sizes of messages
+    with Counter() as counter:
+        fixed.round(1, state, ledger)
+    assert counter.reads == []
+    with counter:
+        ledger.counters()
+    assert len(counter.reads) == ("rice" in str(codec))
 
 
 @pytest.mark.parametrize("source", ["test", "train"])

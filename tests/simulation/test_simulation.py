@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.algorithm.contract import Models
+from fedcomp.algorithm.contract import Algorithm, Models
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.client.sgd import Sgd
@@ -56,18 +56,6 @@ def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
         total += share * torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     assert torch.allclose(after.theta, total, atol=1e-6)
     assert result.metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
-
-
-def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
-    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
-    start = sim.init()
-    after, _ = sim.round(0, start, Ledger())
-    module = world.mlp()
-    _set(module, start.theta)
-    held = sum(world.SIZES)
-    torch.nn.functional.cross_entropy(module(sim.dataset.train.x[:held]), sim.dataset.train.y[:held]).backward()
-    gradient = torch.cat([p.grad.flatten() for p in module.parameters()])  # type: ignore[union-attr]
-    assert torch.allclose(after.theta, start.theta - 0.1 * gradient, atol=1e-6)
 
 
 def test_lossless_downlink_of_updates_is_fedavg() -> None:
@@ -155,13 +143,13 @@ def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
         DivergenceMonitor().add(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
 
 
-def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
-    sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
+@looped("algorithm", [FedAvg(Sgd(lr=1e38, steps=1), ServerSgd(), DENSE, DENSE), FedSparsify(Sgd(lr=1e38, steps=1))])
+def test_update_that_is_not_finite_is_named_though_its_loss_is(algorithm: Algorithm) -> None:
+    sim = world.simulation(algorithm)
     _, result = sim.round(0, sim.init(), Ledger())
     assert torch.isfinite(result.metrics["train/loss"]).all()
-    with pytest.raises(
-        Diverged, match=rf"round 1: the update/norm of client {result.cohort.clients[0]} and 2 more is inf"
-    ):
+    line = rf"round 1: the update/norm of client {result.cohort.clients[0]} and 2 more is inf"
+    with pytest.raises(Diverged, match=line):
         DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
@@ -185,15 +173,6 @@ def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> N
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))
     with pytest.raises(ValueError, match=line):
         sim.round(0, sim.init(), Ledger())
-
-
-def test_sparse_updates_that_are_not_finite_are_named() -> None:
-    sim = world.simulation(FedSparsify(Sgd(lr=1e38, steps=1)))
-    _, result = sim.round(0, sim.init(), Ledger())
-    with pytest.raises(
-        Diverged, match=rf"round 1: the update/norm of client {result.cohort.clients[0]} and 2 more is inf"
-    ):
-        DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
 def test_state_bytes_are_counted_without_allocating() -> None:

@@ -68,27 +68,6 @@ def test_clients_see_their_own_samples_once_an_epoch(chunk_size: int) -> None:
         assert sorted(seen[client]) == sorted(own)
 
 
-def test_batches_are_the_same_for_any_chunk_size() -> None:
-    def draws(chunk_size):
-        found = {}
-
-        def work(data, row):
-            for step, (x, _, weight) in enumerate(data.batches(Batching(4, 2))):
-                for place, client in enumerate(data.ids[: len(x)].tolist()):
-                    real = len(x[place]) if weight is None else int(weight[place].sum())
-                    found[client, step] = x[place, :real].clone()
-            return row
-
-        _executor(chunk_size).map_clients(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
-        return found
-
-    whole = draws(100)
-    for chunk_size in (1, 2, 5):
-        chunked = draws(chunk_size)
-        assert chunked.keys() == whole.keys()
-        assert all(torch.equal(chunked[name], whole[name]) for name in whole)
-
-
 def test_weights_mark_real_samples_only_where_needed() -> None:
     executor = _executor(100)
 
