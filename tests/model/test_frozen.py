@@ -21,7 +21,7 @@ from fedcomp.model.flat import Flat, draw, reset, trained_parameters
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 from tests.looped import looped
-from tests.model.plain_modules import batch, loaded
+from tests.model.plain_modules import batch
 from tests.model.test_gradient import COHORTS, IMAGE, check
 
 LOSS = loss_of("classification")
@@ -91,27 +91,6 @@ def test_gradients_are_the_modules_own(form: str, name: str, cohort: str) -> Non
     check(model, LOSS, *COHORTS[cohort], shape, 4, "classification")
     if form == "vmap":
         assert not model.vmap_refused
-
-
-@looped("name", CASES)
-@looped("form", FORMS)
-def test_trains_as_a_plain_loop_of_torch(form: str, name: str) -> None:
-    make, shape = CASES[name]
-    model = FORMS[form](draw(make, KEY), shape)
-    start, first_stats = (part.double() for part in model.init(KEY))
-    x, y = batch(3, 5, shape, 4, "classification", torch.Generator().manual_seed(3))
-    theta, stats = start.repeat(3, 1), first_stats.repeat(3, 1)
-    for _ in range(4):
-        found = model.gradient(theta, Batch(x, y, None, stats))
-        theta, stats = theta - 0.3 * found.grad, found.stats
-    for client in range(3):
-        twin = loaded(model.module, start.clone(), first_stats).train()  # which SGD changes in place
-        optimizer = torch.optim.SGD([one for one in twin.parameters() if one.requires_grad], lr=0.3)
-        for _ in range(4):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(twin(x[client]), y[client]).backward()
-            optimizer.step()
-        torch.testing.assert_close(theta[client], nn.utils.parameters_to_vector(trained_parameters(twin)).detach())
 
 
 def test_only_trained_tensors_are_in_the_row() -> None:

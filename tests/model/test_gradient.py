@@ -32,77 +32,45 @@ def chain(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-# name: (module, shape of one sample, outputs); each is small, and together they hold every known layer.
-LAYERS = {
-    "conv": (lambda: chain(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(105, 4)), IMAGE, 4),
-    "conv strided dilated padded": (
-        lambda: chain(nn.Conv2d(2, 3, (3, 2), (2, 1), (1, 2), (1, 2)), nn.Tanh(), nn.Flatten(), nn.Linear(135, 4)),
-        IMAGE,
-        4,
+def flat(num_features: int, *layers: nn.Module) -> nn.Module:
+    """The layers, then a dense one of four outputs on what they give."""
+    return chain(*layers, nn.Flatten(), nn.Linear(num_features, 4))
+
+
+# name: module of four outputs; each is small, and together they hold every known layer.
+IMAGES = {
+    "conv": lambda: flat(105, nn.Conv2d(2, 3, 3)),
+    "conv strided dilated padded": lambda: flat(135, nn.Conv2d(2, 3, (3, 2), (2, 1), (1, 2), (1, 2)), nn.Tanh()),
+    "conv padding same, no bias": lambda: flat(189, nn.Conv2d(2, 3, 3, padding="same", bias=False)),
+    "conv padding same, even kernel, dilated": lambda: flat(
+        189, nn.Conv2d(2, 3, (2, 4), padding="same", dilation=(1, 2))
     ),
-    "conv padding same, no bias": (
-        lambda: chain(nn.Conv2d(2, 3, 3, padding="same", bias=False), nn.Flatten(), nn.Linear(189, 4)),
-        IMAGE,
-        4,
+    "conv groups": lambda: flat(140, nn.Conv2d(2, 4, 3, groups=2), nn.GELU()),
+    "relu before max-pool": lambda: flat(18, nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2)),
+    "max-pool with padding and stride": lambda: flat(
+        36, nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(2, 3, 2)
     ),
-    "conv padding same, even kernel, dilated": (
-        lambda: chain(nn.Conv2d(2, 3, (2, 4), padding="same", dilation=(1, 2)), nn.Flatten(), nn.Linear(189, 4)),
-        IMAGE,
-        4,
+    "average pool": lambda: flat(18, nn.Conv2d(2, 3, 3), nn.AvgPool2d(2), nn.Sigmoid()),
+    "adaptive average pool": lambda: chain(
+        nn.Conv2d(2, 4, 3), nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     ),
-    "conv groups": (lambda: chain(nn.Conv2d(2, 4, 3, groups=2), nn.GELU(), nn.Flatten(), nn.Linear(140, 4)), IMAGE, 4),
-    "one channel in and out": (
-        lambda: chain(nn.Conv2d(1, 1, 3), nn.ReLU(), nn.Flatten(), nn.Linear(35, 4)),
-        (1, 9, 7),
-        4,
-    ),
-    "relu before max-pool": (
-        lambda: chain(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 4)),
-        IMAGE,
-        4,
-    ),
-    "max-pool with padding and stride": (
-        lambda: chain(
-            nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(36, 4)
-        ),
-        IMAGE,
-        4,
-    ),
-    "average pool": (
-        lambda: chain(nn.Conv2d(2, 3, 3), nn.AvgPool2d(2), nn.Sigmoid(), nn.Flatten(), nn.Linear(18, 4)),
-        IMAGE,
-        4,
-    ),
-    "adaptive average pool": (
-        lambda: chain(nn.Conv2d(2, 4, 3), nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-        IMAGE,
-        4,
-    ),
-    "batch norm 2d": (
-        lambda: chain(
-            nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 4)
-        ),
-        IMAGE,
-        4,
-    ),
-    "batch norm 2d first, not affine": (
-        lambda: chain(nn.BatchNorm2d(2, affine=False, momentum=0.3), nn.Flatten(), nn.Linear(126, 4)),
-        IMAGE,
-        4,
-    ),
-    "batch norm 1d": (lambda: chain(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)), (5,), 4),
-    "nested, identity, dropout of 0": (
-        lambda: chain(chain(nn.Identity(), nn.Linear(5, 6), nn.Tanh()), nn.Dropout(0.0), chain(nn.Linear(6, 4))),
-        (5,),
-        4,
-    ),
-    "activation on the input": (lambda: chain(nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.ReLU()), (5,), 4),
-    "relu after a flattened tanh": (
-        lambda: chain(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.ReLU(), nn.Linear(105, 4)),
-        IMAGE,
-        4,
+    "batch norm 2d": lambda: flat(18, nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2)),
+    "batch norm 2d first, not affine": lambda: flat(126, nn.BatchNorm2d(2, affine=False, momentum=0.3)),
+    "relu after a flattened tanh": lambda: chain(
+        nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.ReLU(), nn.Linear(105, 4)
     ),
 }
+FEATURES = {
+    "batch norm 1d": lambda: chain(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)),
+    "nested, identity, dropout of 0": lambda: chain(
+        chain(nn.Identity(), nn.Linear(5, 6), nn.Tanh()), nn.Dropout(0.0), chain(nn.Linear(6, 4))
+    ),
+    "activation on the input": lambda: chain(nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.ReLU()),
+}
+# name: (module, shape of one sample, outputs)
+LAYERS = {name: (make, IMAGE, 4) for name, make in IMAGES.items()}
+LAYERS |= {name: (make, (5,), 4) for name, make in FEATURES.items()}
+LAYERS["one channel in and out"] = (lambda: flat(35, nn.Conv2d(1, 1, 3), nn.ReLU()), (1, 9, 7), 4)
 MODELS = {
     "lenet5": (lambda: lenet5((1, 28, 28), 10), (1, 28, 28), 10),
     "cnn4": (lambda: cnn4((1, 8, 8), 10), (1, 8, 8), 10),
