@@ -11,6 +11,7 @@ import pytest
 from fedcomp.api import Run, run
 from fedcomp.api.evaluate import evaluate, main
 from fedcomp.records.metrics_file import read_repetitions
+from tests.looped import looped
 
 SMALL = ["num_clients=8", "partition=dirichlet", "rounds=3", "pictures=false", "quiet=true", "device=cpu"]
 
@@ -113,8 +114,8 @@ def test_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "by client (4 clients), loss: mean " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
+@looped(
+    "words, line",
     [
         (["rounds=3"], "rounds=3 is no override of the data: give dataset=NAME or dataset.OPTION=VALUE"),
         (["dataset=diabetes"], "dataset=diabetes does not fit the run's model: its task is regression, not classifica"),

@@ -49,6 +49,7 @@ def test_the_package_names_what_it_lacks() -> None:
 
 
 def test_a_run_and_its_record(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Run(str(finished.folder)) == finished  # a folder may be a string
     assert finished.state == "finished"
     assert finished.config.rounds == 4
     assert [line["round"] for line in finished.lines] == [0, 2, 4]
@@ -136,11 +137,6 @@ def test_what_is_no_override(words) -> None:
         compose(words)
 
 
-def test_a_folder_may_be_a_string(finished: Run) -> None:
-    assert Run(str(finished.folder)) == finished
-    assert Run(str(finished.folder)).model() is not None
-
-
 def test_threads_of_torch_are_as_before(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -194,20 +190,17 @@ def test_export(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert said.count("\n") == 1
 
 
-def test_a_finished_run_without_its_record(finished: Run) -> None:
-    (finished.folder / "metrics.jsonl").unlink()
-    again = Run(finished.folder)
-    with pytest.raises(ValueError, match="is finished, but has no record: its metrics.jsonl is missing or empty"):
-        again.metrics  # noqa: B018
-    assert again.model() is not None
-
-
-def test_wrong_folders(finished: Run, tmp_path: Path) -> None:
+def test_wrong_folders_and_files_that_are_missing(finished: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no folder"):
         load_runs(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="no run found"):
         load_runs(tmp_path / "empty")
+    (finished.folder / "metrics.jsonl").unlink()
+    again = Run(str(finished.folder))
+    with pytest.raises(ValueError, match="is finished, but has no record: its metrics.jsonl is missing or empty"):
+        again.metrics  # noqa: B018
+    assert again.model() is not None
     for path in finished.folder.glob("checkpoint*.pt"):
         path.unlink()
     with pytest.raises(ValueError, match="has no checkpoint"):

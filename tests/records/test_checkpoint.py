@@ -58,20 +58,6 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
         assert "weights_only" not in str(caught.value)
 
 
-def test_garbage(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    path.write_bytes(b"not a checkpoint at all" * 100)
-    with pytest.raises(Damaged, match="is damaged"):
-        load(path, STATE, "abcd")
-
-
-def test_all_fields_that_it_lacks_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    save(path, Checkpoint(1, (torch.ones(1),), {}, 0.0), "abcd")
-    with pytest.raises(ValueError, match="does not fit: it lacks theta, counts, as one of another version of fedcomp"):
-        load(path, STATE, "abcd")
-
-
 def test_the_file_is_torch_s_and_holds_no_more_than_the_state(tmp_path: Path) -> None:
     """A row of a large tensor is saved alone, and one that is repeated as often as it is."""
     rows = torch.arange(100_000.0).view(10, -1)
@@ -91,6 +77,11 @@ def _two(folder: Path) -> tuple[Path, list[str]]:
     return path, []
 
 
+def _resumed(path: Path, notes: list[str]) -> int | None:
+    start = resume(path, STATE, "abcd", notes.append)
+    return start and start.round
+
+
 def _flip(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
@@ -98,22 +89,16 @@ def _flip(path: Path) -> None:
 
 def test_the_one_before_is_used_with_one_line(tmp_path: Path) -> None:
     path, notes = _two(tmp_path)
-    start = resume(path, STATE, "abcd", notes.append)
-    assert start is not None
-    assert (start.round, notes) == (6, [])
+    assert (_resumed(path, notes), notes) == (6, [])
     _flip(path)
-    start = resume(path, STATE, "abcd", notes.append)
-    assert start is not None
-    assert start.round == 3
+    assert _resumed(path, notes) == 3
     (line,) = notes
     assert line == (
         f"checkpoint {path} is damaged (its checksum is not the one that was written), and now called "
         "checkpoint-damaged.pt: going on from the one before it, of round 3"
     )
     save(path, Checkpoint(4, STATE, {}, 0.0), "abcd")
-    start = resume(tmp_path / "checkpoint-before.pt", STATE, "abcd", notes.append)
-    assert start is not None
-    assert start.round == 3  # no damaged file has taken its place
+    assert _resumed(tmp_path / "checkpoint-before.pt", notes) == 3  # no damaged file has taken its place
     drop_older(path)
     assert [left.name for left in tmp_path.iterdir()] == ["checkpoint.pt"]
 
@@ -121,11 +106,9 @@ def test_the_one_before_is_used_with_one_line(tmp_path: Path) -> None:
 def test_the_one_before_is_used_if_a_kill_came_between_the_two_renamings(tmp_path: Path) -> None:
     path, notes = _two(tmp_path)
     path.unlink()
-    start = resume(path, STATE, "abcd", notes.append)
-    assert start is not None
-    assert start.round == 3
+    assert _resumed(path, notes) == 3
     assert notes == [f"{path} is gone: going on from the checkpoint before it, of round 3"]
-    assert resume(tmp_path / "other.pt", STATE, "abcd", notes.append) is None
+    assert _resumed(tmp_path / "other.pt", notes) is None
 
 
 def test_two_damaged_checkpoints_are_one_line(tmp_path: Path) -> None:
@@ -137,11 +120,12 @@ def test_two_damaged_checkpoints_are_one_line(tmp_path: Path) -> None:
     assert notes == []
 
 
-def test_other_config(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is of config abcd, not ffff; overwrite=true starts the run anew"):
-        load(_saved(tmp_path), STATE, "ffff")
-
-
-def test_other_shape(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="does not fit: state 'theta' is"):
-        load(_saved(tmp_path), State(torch.zeros(3), STATE.counts), "abcd")
+def test_what_is_of_another_run_or_version_is_one_line(tmp_path: Path) -> None:
+    path = _saved(tmp_path)
+    for like, config_hash, said in (
+        (STATE, "ffff", "is of config abcd, not ffff; overwrite=true starts the run anew"),
+        (State(torch.zeros(3), STATE.counts), "abcd", "does not fit: state 'theta' is"),
+        ((torch.ones(1), STATE), "abcd", "it lacks 0, 1.theta, 1.counts, as one of another version of fedcomp"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            load(path, like, config_hash)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedcomp.records.metrics_file import Record, read_lines
+from tests.looped import looped
 
 
 def test_lines_come_back_exactly(tmp_path: Path) -> None:
@@ -62,18 +63,18 @@ def test_truncate_after_the_checkpoint(tmp_path: Path, round: int, kept: list[in
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
+@looped(
+    "second, said",
+    [
+        ("rubbish", "is no record"),
+        ('{"round": 5}', "is of round 5, after a line of round 5"),
+        ('{"round": 2}', "is of round 2, after a line of round 5"),
+    ],
+)
+def test_a_line_that_cannot_be_is_named(tmp_path: Path, second: str, said: str) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"round": 0}\nrubbish\n{"round": 2}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is no record"):
-        read_lines(path)
-
-
-@pytest.mark.parametrize("second", [5, 2])
-def test_rounds_that_do_not_rise_are_an_error_that_names_the_line(tmp_path: Path, second: int) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text(f'{{"round": 0}}\n{{"round": 5}}\n{{"round": {second}}}\n{{"round": 10}}\n')
-    with pytest.raises(ValueError, match=rf"metrics\.jsonl, line 3 is of round {second}, after a line of round 5"):
+    path.write_text(f'{{"round": 0}}\n{{"round": 5}}\n{second}\n{{"round": 10}}\n')
+    with pytest.raises(ValueError, match=rf"metrics\.jsonl, line 3 {said}"):
         read_lines(path)
 
 

@@ -34,13 +34,6 @@ def test_every_run_is_found_once_with_its_state(make_run: MakeRun, tmp_path: Pat
     assert [run.folder for run in runs if run.finished] == [done]
 
 
-def test_nothing_found_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no run found under"):
-        read_runs([tmp_path])
-    with pytest.raises(ValueError, match="is no folder"):
-        read_runs([tmp_path / "nowhere"])
-
-
 def test_each_file_of_a_run_alone(make_run: MakeRun) -> None:
     folder = make_run("topk", 3, [0.1, 0.9, 0.4], config={"client": {"_target_": "fedcomp.client.sgd.Sgd"}})
     with (folder / "metrics.jsonl").open("a") as file:

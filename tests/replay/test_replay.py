@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fedcomp.network.traffic.file import FILE
-from fedcomp.records.metrics_file import read_lines
 from fedcomp.replay.__main__ import main
 from fedcomp.replay.networks import networks
+from tests.left import folder_of, record
 
 SMALL = (
     "rounds=5",
@@ -50,11 +50,6 @@ RATES = (
 Fedcomp = Callable[..., int]
 
 
-def _lines(root: Path) -> list[dict[str, Any]]:
-    (record,) = root.rglob("metrics.jsonl")
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_lines(record)]
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replay_is_the_run_under_the_other_network(fedcomp: Fedcomp, tmp_path: Path, method: str) -> None:
@@ -68,7 +63,7 @@ def test_a_replay_is_the_run_under_the_other_network(fedcomp: Fedcomp, tmp_path:
     for name, words in kinds.items():
         assert fedcomp(*options, *words, f"output_root={tmp_path / name}") == 0
         assert main([str(fixed), *words, "--out", str(tmp_path / f"replay-{name}")]) == 0
-        assert _lines(tmp_path / f"replay-{name}") == _lines(tmp_path / name)
+        assert record(tmp_path / f"replay-{name}") == record(tmp_path / name)
         one, other = (next((tmp_path / place).rglob(FILE)) for place in (name, f"replay-{name}"))
         assert one.read_bytes() == other.read_bytes()
         assert one.parent.relative_to(tmp_path / name) == other.parent.relative_to(tmp_path / f"replay-{name}")
@@ -116,12 +111,12 @@ def test_runs_without_a_record_or_a_config(
     fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fedcomp(*SMALL, "network=fixed", f"output_root={tmp_path}") == 0
-    (record,) = tmp_path.rglob("metrics.jsonl")
-    record.unlink()
+    folder = folder_of(tmp_path)
+    (folder / "metrics.jsonl").unlink()
     capsys.readouterr()
     assert main([str(tmp_path), "network=lte"]) == 1
-    assert capsys.readouterr().err == f"left out: {record.parent} has no record: metrics.jsonl is missing or empty\n"
-    (record.parent / "config.yaml").unlink()
+    assert capsys.readouterr().err == f"left out: {folder} has no record: metrics.jsonl is missing or empty\n"
+    (folder / "config.yaml").unlink()
     assert main([str(tmp_path), "network=lte"]) == 1
     said = capsys.readouterr().err
     assert "cannot read" in said

@@ -77,7 +77,7 @@ def test_damaged_files_are_no_reason(runs: Path) -> None:
 
 @pytest.fixture
 def files(runs: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
+    return _left(runs)
 
 
 def _left(runs: Path) -> dict[Path, bytes]:
@@ -93,26 +93,21 @@ def test_a_list_removes_nothing(runs: Path, files: dict[Path, bytes], capsys: py
     assert _left(runs) == files
 
 
-def test_without_a_terminal_it_is_refused(
-    runs: Path, files: dict[Path, bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert main([str(runs)]) == 2
-    assert "no terminal to ask on: give --yes to remove them, or --dry-run" in capsys.readouterr().err
-    assert _left(runs) == files
-
-
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-@pytest.mark.parametrize("answer", ["", "n", "no", "yesterday"])
-def test_anything_but_yes_is_no(
-    runs: Path, files: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch, answer: str
+def test_anything_but_yes_on_a_terminal_is_no(
+    runs: Path, files: dict[Path, bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
-    assert main([str(runs)]) == 1
+    for answer in ("", "n", "no", "yesterday"):
+        monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
+        assert main([str(runs)]) == 1, answer
+        assert _left(runs) == files
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert main([str(runs)]) == 2
+    assert "no terminal to ask on: give --yes to remove them, or --dry-run" in capsys.readouterr().err
     assert _left(runs) == files
 
 

@@ -111,8 +111,8 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
     assert picture.order[:2] == ("SignSGD", "randk")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
+@looped(
+    "options, said",
     [
         ({"size": "3.3"}, "size is '3.3', but must be WIDTHxHEIGHT in inches such as 3.3x2.2"),
         ({"size": "0x2"}, "size is '0x2', but must be"),

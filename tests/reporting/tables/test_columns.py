@@ -17,6 +17,7 @@ from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import latex, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 CHROMIUM = ("chromium", "google-chrome")
@@ -45,8 +46,8 @@ def test_the_columns_asked_for_in_their_order(wide: Rows) -> None:
     assert wide.named("seconds").titles == ["method", "time"]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@looped(
+    "text, said",
     [
         ("speed", "--columns speed: no such column in this table, allowed are test_accuracy, best_test_accuracy"),
         (",", "no such column"),
