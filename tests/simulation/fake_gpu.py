@@ -57,6 +57,18 @@ def fake_gpu() -> Iterator[None]:
         _forget()
 
 
+class Operations(TorchDispatchMode):
+    """Notes the names of operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function._schema.name)
+        return function(*args, **(kwargs or {}))
+
+
 class Sorted(TorchDispatchMode):
     """Notes scatters that a deterministic GPU makes by sorting their indices: those of tensors that may repeat one."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import product
 
 import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.algorithm.fedavg import FedAvg
@@ -18,7 +17,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import ESTIMATORS
-from fedcomp.compressor.feedback import FEEDBACKS
+from fedcomp.compressor.feedback import FEEDBACKS, Feedback
 from fedcomp.compressor.mrc.fixed_point import gumbel_table
 from fedcomp.config.factory import build_simulation
 from fedcomp.core.rows import scatter_distinct_
@@ -44,7 +43,7 @@ from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, _compose, needed
 from tests.conformance import world
 from tests.looped import looped
-from tests.simulation.fake_gpu import GPU, READ, Sorted, drawn, fake_gpu, moved
+from tests.simulation.fake_gpu import GPU, READ, Operations, Sorted, drawn, fake_gpu, moved
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
@@ -91,24 +90,27 @@ SMALL = ["num_clients=60", "chunk_size=40"]
 def test_rounds(choice: str, recorded: bool) -> None:
     assembled, _ = build_simulation(_compose(choice, *needed(choice), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
-    with fake_gpu():
-        if choice.split("=")[1] in READERS:
-            with pytest.raises(READ):
-                _rounds(moved(simulation, recorded))
-        else:
-            _rounds(moved(simulation, recorded))
+    _run(simulation, recorded, reads=choice.split("=")[1] in READERS)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
 def test_rounds_with_options(case) -> None:
     simulation = drawn(case.simulation(chunk_size=2), ROUNDS)
-    with fake_gpu():
-        if case.name in READERS:
-            with pytest.raises(READ):
-                _rounds(moved(simulation, recorded=True))
-        else:
-            _rounds(moved(simulation, recorded=True))
+    _run(simulation, recorded=True, reads=case.name in READERS)
+
+
+def _with_codec(case, feedbacks: Iterable[Feedback], ways: Iterable[bool]) -> Iterator[Simulation]:
+    """FedAvg with the codec up (False) or down (True) and every estimator, as far as these go together."""
+    for feedback, (name, estimator), down in product(feedbacks, ESTIMATORS.items(), ways):
+        if (case.name, name) == NEAR_SQUARE:
+            continue
+        with suppress(ValueError):  # parts that do not go together
+            coded, dense = Compressor(case.codec, feedback, estimator), Compressor(Dense())
+            algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), *((dense, coded) if down else (coded, dense)))
+            simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
+            simulation.init()
+            yield simulation
 
 
 NEAR_SQUARE = ("rand_proj-blocks", "proj_max")
@@ -118,21 +120,10 @@ NEAR_SQUARE = ("rand_proj-blocks", "proj_max")
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CODECS, ids=lambda case: case.name)
 def test_compressors_with_every_feedback_and_estimator_both_ways(case) -> None:
-    tried = 0
-    for feedback, name, down in product(FEEDBACKS.values(), ESTIMATORS, (False, True)):
-        if (case.name, name) == NEAR_SQUARE:
-            continue
-        try:
-            coded, dense = Compressor(case.codec, feedback, ESTIMATORS[name]), Compressor(Dense())
-            algorithm = FedAvg(Sgd(lr=0.1), ServerSgd(), *((dense, coded) if down else (coded, dense)))
-            simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
-            simulation.init()
-        except ValueError:  # parts that do not go together
-            continue
-        with fake_gpu():
-            _rounds(moved(simulation, recorded=False))
-        tried += 1
-    assert tried
+    found = [*_with_codec(case, FEEDBACKS.values(), (False, True))]
+    assert found
+    for simulation in found:
+        _run(simulation, recorded=False)
 
 
 @pytest.mark.thorough
@@ -149,8 +140,7 @@ def test_convolutions(form: str, precision: str) -> None:
     algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
     shards = ClientShards.of(list(numbers.split([20, 13, 27])), CPU)
     simulation = Simulation(algorithm, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
-    with fake_gpu():
-        _rounds(moved(drawn(simulation, ROUNDS), recorded=True))
+    _run(drawn(simulation, ROUNDS), recorded=True)
 
 
 @looped("recorded", [False, True])
@@ -161,13 +151,8 @@ def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
     algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
     simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
     assert isinstance(simulation.model, Functional)
-    with fake_gpu():
-        if module is Centred:
-            with pytest.raises(READ):
-                _rounds(moved(simulation, recorded))
-        else:
-            _rounds(moved(simulation, recorded))
-            assert not simulation.model.vmap_refused
+    _run(simulation, recorded, reads=module is Centred)
+    assert module is Centred or not simulation.model.vmap_refused
 
 
 @looped("module", [dropping_chain, Dropping, Attending])
@@ -177,8 +162,7 @@ def test_dropout(module: Callable[[], nn.Module]) -> None:
     algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
     simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
     for recorded in (False, True):
-        with fake_gpu():
-            _rounds(moved(simulation, recorded))
+        _run(simulation, recorded)
     assert not getattr(simulation.model, "vmap_refused", False)
 
 
@@ -191,16 +175,7 @@ def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
 
     Entries that share a cell of a sketch are summed in a fixed order, which needs the sort.
     """
-    for name, estimator in ESTIMATORS.items():
-        if (case.name, name) == NEAR_SQUARE:
-            continue
-        try:
-            coded = Compressor(case.codec, FEEDBACKS["none"], estimator)
-            algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), coded, Compressor(Dense()))
-            simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
-            simulation.init()
-        except ValueError:  # parts that do not go together
-            continue
+    for simulation in _with_codec(case, [FEEDBACKS["none"]], [False]):
         with fake_gpu(), deterministic(), Sorted() as watch:
             _rounds(moved(simulation, recorded=False))
         assert watch.found == []
@@ -226,22 +201,10 @@ def test_normalisation_is_two_launches() -> None:
     x = torch.arange(6, dtype=torch.uint8).view(2, 3)
     mean, std = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([2.0, 3.0, 0.7])
     data = Dataset("few", Samples(x, x), Samples(x, x), "regression", 3, mean, std).to(CPU)
-    with Names() as watch:
+    with Operations() as watch:
         found = data.normalise(x)
     assert torch.equal(found, torch.addcmul(-mean / std, x.float(), 1.0 / std))
     assert watch.names == ["aten::_to_copy", "aten::addcmul"]
-
-
-class Names(TorchDispatchMode):
-    """Notes operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function._schema.name)
-        return function(*args, **(kwargs or {}))
 
 
 def test_scatters_that_sort_are_noticed() -> None:
@@ -287,7 +250,13 @@ def test_tables_made_inside_do_not_outlive_it() -> None:
         assert not isinstance(table(CPU), FakeTensor)
 
 
-def _rounds(simulation) -> None:
+def _run(simulation: Simulation, recorded: bool, reads: bool = False) -> None:
+    """Rounds on the GPU; `reads`: which must read something back."""
+    with fake_gpu(), pytest.raises(READ) if reads else nullcontext():
+        _rounds(moved(simulation, recorded))
+
+
+def _rounds(simulation: Simulation) -> None:
     state, ledger = simulation.init(), Ledger()
     ledger.log = RoundLog()  # the legs of a round are kept on their device too
     for index in range(ROUNDS):

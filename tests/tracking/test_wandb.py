@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
 from tests.tracking.interrupted_runs import power_cut
-from tests.tracking.wandb_pieces import pieces
+from tests.tracking.wandb_pieces import lines_below, pieces
 
 QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
 
 pytestmark = pytest.mark.usefixtures("without_account")
-
-
-def _lines(root: Path):
-    (path,) = root.rglob("metrics.jsonl")
-    return read_lines(path)
 
 
 @pytest.mark.thorough
@@ -31,7 +25,7 @@ def test_an_offline_run_holds_everything(fedcomp_with_pictures, tmp_path: Path, 
     assert fedcomp_with_pictures(*QUICK, *options, *names) == 0
     assert "W&B: offline; `wandb sync " in capsys.readouterr().err
     (piece,) = pieces(tmp_path)
-    lines = _lines(tmp_path)
+    lines = lines_below(tmp_path)
     run_folder = next(tmp_path.rglob("config.yaml")).parent
     assert piece.path.is_relative_to(run_folder / "wandb")
 
@@ -68,8 +62,11 @@ def test_an_offline_run_holds_everything(fedcomp_with_pictures, tmp_path: Path, 
 
 @pytest.mark.thorough
 def test_a_grid_keeps_its_runs_apart_also_when_one_fails(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
+    asked = ("tracker.artifacts=[config]", "tracker.group=ablation")
+    assert fedcomp("-m", *QUICK, *asked, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
     first, failed, last = pieces(tmp_path)
+    assert {piece.group for piece in (first, failed, last)} == {"ablation"}
+    assert [list(piece.artifacts) for piece in (first, failed, last)] == [["config"], [], ["config"]]
     assert len({piece.run_id for piece in (first, failed, last)}) == 3
     assert [row["round"] for row in first.evaluations] == [row["round"] for row in last.evaluations] == [0, 1, 2, 3, 4]
     assert [row["round"] for row in failed.evaluations] == [0]
@@ -90,9 +87,9 @@ def test_pieces_of_a_resumed_run_join(fedcomp, tmp_path: Path) -> None:
     assert [row["round"] for row in first.evaluations] == list(range(9))
     assert [row["round"] for row in second.evaluations] == list(range(9, 13))
     joined = [row["bits/total"] for piece in (first, second) for row in piece.evaluations]
-    assert joined == [line["bits/total"] for line in _lines(tmp_path)]
+    assert joined == [line["bits/total"] for line in lines_below(tmp_path)]
     assert first.summary["state"] == "failed"
-    assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
+    assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in lines_below(tmp_path))
 
 
 @pytest.mark.thorough
@@ -139,7 +136,7 @@ def test_agents_of_a_sweep_get_the_runs_that_they_asked_for(fedcomp, tmp_path: P
         assert len(pieces(tmp_path)) == number  # and W&B reads the environment anew
     first, second = pieces(tmp_path)
     assert (first.run_id, second.run_id) == ("agent1", "agent2")
-    lines = _lines(tmp_path)
+    lines = lines_below(tmp_path)
     for piece in (first, second):
         assert [row["round"] for row in piece.evaluations] == [0, 1, 2, 3]
         assert piece.summary["max_accuracy"] == max(line["test/accuracy"] for line in lines)
@@ -173,20 +170,13 @@ def test_a_finished_run_leaves_artifacts(fedcomp_with_pictures, tmp_path: Path) 
         "pictures": {"curve.png", "partition.png"},
         "model": {"checkpoint.pt"},
     }
-    last = _lines(tmp_path)[-1]
+    last = lines_below(tmp_path)[-1]
     for kind, files in wanted.items():
         artifact = piece.artifacts[kind]
         assert artifact["name"] == f"{kind}-{piece.group}-seed4"
         assert set(artifact["aliases"]) == {"final", "latest"}
         assert {entry["path"] for entry in artifact["manifest"]["contents"]} == files
         assert json.loads(artifact["metadata"])["bits/total"] == last["bits/total"]
-
-
-@pytest.mark.thorough
-def test_a_run_that_failed_leaves_none(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*QUICK, "rounds=2", "client.lr=1e30", "tracker.artifacts=[config]") == 1
-    (piece,) = pieces(tmp_path)
-    assert not piece.artifacts
 
 
 WRONG = [
@@ -231,12 +221,12 @@ def test_a_run_without_wandb_goes_on(fedcomp, tmp_path: Path, monkeypatch, capsy
     shown = capsys.readouterr().err
     assert shown.count("W&B:") == 1
     assert "pip install wandb" in shown
-    assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
+    assert [line["round"] for line in lines_below(tmp_path)] == [0, 1]
 
 
 def test_a_folder_that_cannot_be_written_does_not_matter(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
-    assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
+    assert [line["round"] for line in lines_below(tmp_path)] == [0, 1]
 
 
 def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -249,7 +239,7 @@ def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, ca
     assert fedcomp(*QUICK, "rounds=3") == 0
     shown = capsys.readouterr().err
     assert shown.count("No space left on device") == 1
-    assert len(_lines(tmp_path)) == 4
+    assert len(lines_below(tmp_path)) == 4
 
 
 @pytest.mark.thorough
@@ -272,10 +262,3 @@ def test_wandb_is_imported_as_it_is(fedcomp, tmp_path: Path, monkeypatch) -> Non
 def test_other_trackers_do_not_pay() -> None:
     code = "import sys, fedcomp.tracking.wandb; fedcomp.tracking.wandb.Wandb(); assert 'wandb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.thorough
-def test_a_group_of_ones_own(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*QUICK, "rounds=1", "tracker.group=ablation") == 0
-    (piece,) = pieces(tmp_path)
-    assert piece.group == "ablation"

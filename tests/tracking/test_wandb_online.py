@@ -15,7 +15,7 @@ import pytest
 
 from fedcomp.records.metrics_file import read_lines
 from tests.tracking.interrupted_runs import before_round, power_cut
-from tests.tracking.wandb_pieces import pieces
+from tests.tracking.wandb_pieces import lines_below, pieces
 from tests.tracking.wandb_server import WandbServer
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -33,11 +33,6 @@ def server(without_account, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbSe
         monkeypatch.setenv("WANDB_API_KEY", KEY)
         yield server
         wandb.teardown()
-
-
-def _lines(root: Path):
-    (path,) = root.rglob("metrics.jsonl")
-    return read_lines(path)
 
 
 @pytest.mark.thorough
@@ -77,11 +72,11 @@ def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp_with_pictures, server
     assert list(server.runs) == [run_id]
     arrived = [line for line in run.history if "round" in line]
     assert [line["round"] for line in arrived] == list(range(9))
-    for line, ours in zip(arrived, _lines(tmp_path), strict=True):
+    for line, ours in zip(arrived, lines_below(tmp_path), strict=True):
         assert {name: line[name] for name in ours if name != "seconds"}.items() <= ours.items()
     assert run.exit_codes == [1, 0]
     assert run.summary["state"] == "finished"
-    assert run.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
+    assert run.summary["max_accuracy"] == max(line["test/accuracy"] for line in lines_below(tmp_path))
     assert run.sent["groupName"] == next(tmp_path.rglob("seed=0")).parent.name
     assert run.sent["project"] == "bits"
     assert {"first", "fedavg", "digits"} <= set(run.sent["tags"])
@@ -113,7 +108,7 @@ def test_a_server_that_goes_away_costs_the_timeout(fedcomp, server, tmp_path: Pa
         assert fedcomp(*QUICK, "rounds=3", "tracker.timeout=8") == 0
     shown = capsys.readouterr().err
     assert shown.count("W&B: not everything has arrived; `wandb sync ") == 1
-    assert [line["round"] for line in _lines(tmp_path)] == [0, 1, 2, 3]
+    assert [line["round"] for line in lines_below(tmp_path)] == [0, 1, 2, 3]
     (piece,) = pieces(tmp_path)
     assert [row["round"] for row in piece.evaluations] == [0, 1, 2, 3]
 
@@ -152,7 +147,7 @@ def test_killed_with_all_its_processes_and_resumed(server, tmp_path: Path, mode:
     process = _process(tmp_path, *options)
     shown = process.communicate(timeout=300)[1]
     assert process.returncode == 0, shown
-    lines = _lines(tmp_path)
+    lines = lines_below(tmp_path)
     if mode == "offline":
         (piece,) = pieces(tmp_path)
         assert [row["round"] for row in piece.evaluations] == [line["round"] for line in lines]
@@ -177,7 +172,7 @@ def test_ctrl_c_for_the_whole_group_marks_the_run_preempted(server, tmp_path: Pa
     assert piece.preempted
     assert piece.exit_code == 1
     assert piece.summary["state"] == "interrupted"
-    assert [row["round"] for row in piece.evaluations] == [line["round"] for line in _lines(tmp_path)]
+    assert [row["round"] for row in piece.evaluations] == [line["round"] for line in lines_below(tmp_path)]
 
 
 @pytest.mark.slow
@@ -201,4 +196,4 @@ def test_the_death_of_wandbs_own_process_does_not_end_the_run(server, tmp_path: 
         os.kill(number, signal.SIGKILL)
     shown = process.communicate(timeout=300)[1]
     assert process.returncode == 0, shown
-    assert _lines(tmp_path)[-1]["round"] == 400
+    assert lines_below(tmp_path)[-1]["round"] == 400

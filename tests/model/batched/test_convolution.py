@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.model.batched.convolution import Convolution, unfolded_by_views
 from fedcomp.model.batched.layers import Pass
 from tests.looped import looped
-from tests.simulation.fake_gpu import GPU, fake_gpu
+from tests.simulation.fake_gpu import GPU, Operations, fake_gpu
 
 GEOMETRIES = [((3, 3), (1, 1), (1, 1)), ((5, 5), (1, 1), (2, 2)), ((3, 2), (2, 1), (1, 2)), ((1, 1), (1, 1), (1, 1))]
 
@@ -36,15 +35,3 @@ def test_what_runs_on_a_gpu(clients: int, used: str, unused: str) -> None:
         assert layer(x, Pass([weight], [], None, True, None)).shape == (5, 4 * clients, 8, 8)
     assert used in watch.names
     assert unused not in watch.names
-
-
-class Operations(TorchDispatchMode):
-    """Notes the names of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.add(function._schema.name)
-        return function(*args, **(kwargs or {}))

@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -191,14 +190,9 @@ def test_augmented_images_are_the_same() -> None:
         assert torch.equal(run(recorder, index), run(None, index))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "reason"),
-    [
-        (FedSparsify(Sgd(lr=0.1), 0.5), "FedSparsify._hook.<locals>.gradient is no Hook"),
-    ],
-)
-def test_what_cannot_be_recorded_runs_step_by_step_with_one_line(caplog, algorithm, reason) -> None:
-    capture = StrictCapture()
+def test_what_cannot_be_recorded_runs_step_by_step_with_one_line(caplog) -> None:
+    capture, algorithm = StrictCapture(), FedSparsify(Sgd(lr=0.1), 0.5)
+    reason = "FedSparsify._hook.<locals>.gradient is no Hook"
     with caplog.at_level(logging.INFO, "fedcomp"):
         recorded = states(algorithm, world.mlp, ALIKE, GraphedLoops(capture), chunk_size=3)
     assert [record.message for record in caplog.records] == [f"local training runs step by step: {reason}"]

@@ -38,29 +38,30 @@ from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
 from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
+from tests.looped import looped
 
 SGD, SVRG, STEP = Sgd(lr=0.1, batch_size=4), Svrg(lr=0.05, snapshots=2, inner_steps=2), ServerSgd()
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
 PLAIN = Compressor(Sign())
 COINS = Bernoulli([0.9, 0.2, 0.5, 1.0, 0.3, 0.4, 0.1])
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
-TOGETHER = [
-    pytest.param(FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), {"participation": COINS}, id="svrg-coins"),
-    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(0.1)}, id="mostly-nobody"),
-    pytest.param(FedAvg(Adam(lr=0.01), ServerAdam(), DENSE, DENSE), {"participation": COINS}, id="server-adam"),
-    pytest.param(FedAvg(SGD, ServerSgd(0.5, 0.5), DENSE, SIGN), {}, id="memories-at-the-server"),
-    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"module": world.with_batch_norm}, id="batch-norm"),
-    pytest.param(FedAvg(SGD, STEP, Compressor(StochasticSign()), DENSE), {"participation": COINS}, id="draws"),
-    pytest.param(DoubleSqueeze(SGD, STEP, SIGN, SIGN), {"participation": world.FULL}, id="memories-at-both-ends"),
-    pytest.param(LIEC(SGD, STEP, PLAIN, PLAIN, 2), {"participation": world.FULL}, id="own-models"),
-]
-APART = [
-    pytest.param(FedAvg(SGD, STEP, SIGN, DENSE), {"participation": COINS}, id="memories-of-idle-clients"),
-    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"link": WireLink}, id="bytes"),
-    pytest.param(FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), {}, id="bits-of-the-data"),
-    pytest.param(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {}, id="shortest-coding"),
-    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"chunk_size": 2}, id="large-models"),
-]
+TOGETHER = {
+    "svrg-coins": (FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), {"participation": COINS}),
+    "mostly-nobody": (FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(0.1)}),
+    "server-adam": (FedAvg(Adam(lr=0.01), ServerAdam(), DENSE, DENSE), {"participation": COINS}),
+    "memories-at-the-server": (FedAvg(SGD, ServerSgd(0.5, 0.5), DENSE, SIGN), {}),
+    "batch-norm": (FedAvg(SGD, STEP, DENSE, DENSE), {"module": world.with_batch_norm}),
+    "draws": (FedAvg(SGD, STEP, Compressor(StochasticSign()), DENSE), {"participation": COINS}),
+    "memories-at-both-ends": (DoubleSqueeze(SGD, STEP, SIGN, SIGN), {"participation": world.FULL}),
+    "own-models": (LIEC(SGD, STEP, PLAIN, PLAIN, 2), {"participation": world.FULL}),
+}
+APART = {
+    "memories-of-idle-clients": (FedAvg(SGD, STEP, SIGN, DENSE), {"participation": COINS}),
+    "bytes": (FedAvg(SGD, STEP, DENSE, DENSE), {"link": WireLink}),
+    "bits-of-the-data": (FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), {}),
+    "shortest-coding": (FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {}),
+    "large-models": (FedAvg(SGD, STEP, DENSE, DENSE), {"chunk_size": 2}),
+}
 
 
 def _repetitions(algorithm: Any, options: dict[str, Any], num: int = 3) -> tuple:
@@ -79,31 +80,30 @@ def _run(
     return state, ledger, lines
 
 
-@pytest.mark.parametrize(("algorithm", "options"), TOGETHER)
-def test_together_is_one_after_another(algorithm, options) -> None:
-    study = MonteCarloStudy.of(_repetitions(algorithm, options))
-    assert study.vmapped is not None
-    state, ledger, lines = _run(study, 5)
-    other, counted, expected = _run(replace(study, vmapped=None), 5)
-    for name, tensor in flatten(other).items():
-        assert torch.allclose(flatten(state)[name], tensor, rtol=0, atol=1e-5), name
-    assert ledger.counters() == counted.counters()
-    for line, wanted in zip(lines, expected):
-        assert line == pytest.approx(wanted, abs=1e-5)
+def _assert_alike(one: tuple[Any, Ledger, list], other: tuple[Any, Ledger, list]) -> None:
+    """Same states but for rounding, same counts of bits."""
+    for name, tensor in flatten(other[0]).items():
+        assert torch.allclose(flatten(one[0])[name], tensor, rtol=0, atol=1e-5), name
+    assert one[1].counters() == other[1].counters()
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [*TOGETHER, *APART])
-def test_a_repetition_is_a_run_with_its_key(algorithm, options) -> None:
-    repetitions = _repetitions(algorithm, options)
-    state, ledger, _ = _run(MonteCarloStudy.of(repetitions), 4)
+@looped("name", [*TOGETHER, *APART])
+def test_a_repetition_is_a_run_with_its_key(name: str) -> None:
+    """And lines are the same whether repetitions go together or one after another."""
+    repetitions = _repetitions(*(TOGETHER | APART)[name])
+    study = MonteCarloStudy.of(repetitions)
+    assert (study.vmapped is not None) == (name in TOGETHER)
+    state, ledger, lines = _run(study, 4)
     spent = Ledger()
     for number, one in enumerate(repetitions):
         alone = world.run(one, last=4, ledger=spent)
         own = map_tensors(lambda tensor, at=number: tensor[at], state)
-        for name, tensor in flatten(alone).items():
-            assert torch.allclose(flatten(own)[name], tensor, rtol=0, atol=1e-5), name
+        for part, tensor in flatten(alone).items():
+            assert torch.allclose(flatten(own)[part], tensor, rtol=0, atol=1e-5), part
     assert ledger.counters() == spent.counters()
     assert not torch.allclose(flatten(state)["theta"][0], flatten(state)["theta"][1], atol=1e-3)
+    for line, wanted in zip(lines, _run(replace(study, vmapped=None), 4)[2] if study.vmapped else lines):
+        assert line == pytest.approx(wanted, abs=1e-5)
 
 
 def test_repetition_0_has_the_runs_own_key() -> None:
@@ -139,11 +139,6 @@ def test_each_repetition_trains_on_its_own_shards() -> None:
     (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, vmapped=None), 4)
     assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
     assert not torch.allclose(state.theta[1:], _run(MonteCarloStudy(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
-
-
-@pytest.mark.parametrize(("algorithm", "options"), APART)
-def test_what_cannot_go_together_goes_one_after_another(algorithm, options) -> None:
-    assert MonteCarloStudy.of(_repetitions(algorithm, options)).vmapped is None
 
 
 @dataclass(frozen=True)
@@ -187,10 +182,7 @@ MEMORIES = {
 def test_cohorts_that_differ_in_size_later_than_in_the_rounds_that_are_tried(name, coins) -> None:
     """Rows that are nobody's must not be taken for a client's."""
     study = MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, MEMORIES[name], DENSE), {"participation": coins}))
-    (state, ledger, _), (other, counted, _) = _run(study, 30), _run(replace(study, vmapped=None), 30)
-    for part, tensor in flatten(other).items():
-        assert torch.allclose(flatten(state)[part], tensor, rtol=0, atol=1e-5), part
-    assert ledger.counters() == counted.counters()
+    _assert_alike(_run(study, 30), _run(replace(study, vmapped=None), 30))
     assert name != "dense" or study.vmapped is not None
 
 
@@ -201,10 +193,8 @@ def test_sizes_that_were_never_tried_go_one_after_another() -> None:
     assert not study.vmapped.pads
     with pytest.raises(NotVmappable, match="differ in size"):
         study.vmapped.round(26, study.init(), Ledger())
-    assert (
-        MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})).vmapped
-        is None
-    )
+    nobody = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})
+    assert MonteCarloStudy.of(nobody).vmapped is None
 
 
 def test_a_study_that_diverges_at_once_goes_one_after_another() -> None:
@@ -213,18 +203,12 @@ def test_a_study_that_diverges_at_once_goes_one_after_another() -> None:
     assert MonteCarloStudy.of(repetitions).vmapped is None
 
 
-def test_a_round_that_cannot_go_together_is_run_one_after_another() -> None:
+def test_a_round_that_cannot_go_together_is_run_one_after_another_and_said_once(caplog) -> None:
+    caplog.set_level("INFO", logger="fedcomp")
     study = MonteCarloStudy.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {}))
     assert study.vmapped is not None
     plain = MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {}))
-    (state, ledger, _), (other, counted, _) = _run(study, 4), _run(plain, 4)
-    assert torch.allclose(flatten(state)["theta"], flatten(other)["theta"], atol=1e-6)
-    assert ledger.counters() == counted.counters()
-
-
-def test_the_reason_of_going_one_after_another_is_logged_once(caplog) -> None:
-    caplog.set_level("INFO", logger="fedcomp")
-    _run(MonteCarloStudy.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {})), 5)
+    _assert_alike(_run(study, 5), _run(plain, 5))
     (line,) = [record.message for record in caplog.records]
     assert "one repetition after another: vmap: It looks like you're calling .item()" in line
     caplog.clear()
