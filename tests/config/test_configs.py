@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -130,8 +131,10 @@ def test_every_experiment_composes(choice: str) -> None:
     folder, _, name = choice.rpartition("/")
     words = [f"experiment={choice}"]
     if "/" in folder:  # a part of experiments, which is chosen beside one of them
-        paths = sorted((CONF / "experiment" / folder).parent.glob("*.yaml"))
-        whole = next(path.stem for path in paths if f"{folder}@_global_" in path.read_text())
+        texts = {path.stem: path.read_text() for path in sorted((CONF / "experiment" / folder).parent.glob("*.yaml"))}
+        having = [stem for stem, text in texts.items() if f"{folder}@_global_" in text]
+        named = [stem for stem in having if re.search(rf"{folder}@_global_: .*\b{name}\b", texts[stem])]
+        whole = [*named, *having][0]
         words = [f"experiment={folder.rpartition('/')[0]}/{whole}", f"experiment/{folder}@_global_={name}"]
     config = _compose(*words)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
