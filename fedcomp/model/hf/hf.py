@@ -92,8 +92,8 @@ def network(
     loaded = _base(path, initial, own, wanted)
     base = loaded.network
     last = _last_layers(base, sizes.classifies)
-    _check_new(loaded.new, last, path)
     heads = last if train_head is True or (train_head == "auto" and sizes.classifies) else ()
+    _check_new(loaded.new, last if sizes.classifies else heads, path)
     new_head = bool(heads) and (initial == "random" or bool(loaded.new)) and sizes.classifies
     if adapter == "lora":
         train_as_head(base, heads, own.tie_word_embeddings and not sizes.classifies)

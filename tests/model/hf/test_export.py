@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from tests.model.hf.networks import module, tokens
 
 transformers = pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
 peft = pytest.importorskip("peft", reason="pip install peft")
+load_file = pytest.importorskip("safetensors.torch").load_file
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,28 @@ def test_a_folder_has_the_same_logits(name, classifies, targets, tmp_path) -> No
         assert file.read_bytes() == (tmp_path / "adapter1" / file.name).read_bytes()
     for file in tmp_path.rglob("*.json"):
         assert str(tmp_path) not in file.read_text()
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from fedcomp.model.hf.export import write_folder
+from tests.model.hf.networks import CONFIGS, module
+tied = CONFIGS["llama"] | {"tie_word_embeddings": True}
+write_folder(module("opt", True, targets=["q_proj", "v_proj"]), Path(sys.argv[1] + "_adapter"))
+write_folder(module(adapter="none", config=tied), Path(sys.argv[1] + "_tied"))
+"""
+
+
+def test_processes_with_other_hash_seeds_write_the_same_bytes(tmp_path) -> None:
+    """And shared weights once."""
+    for seed in "12":
+        given = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([sys.executable, "-c", WRITES, str(tmp_path / seed)], env=given, check=True)
+    for kind in ("adapter", "tied"):
+        files = sorted(file.name for file in (tmp_path / f"1_{kind}").iterdir())
+        assert files == sorted(file.name for file in (tmp_path / f"2_{kind}").iterdir())
+        for name in files:
+            assert (tmp_path / f"1_{kind}" / name).read_bytes() == (tmp_path / f"2_{kind}" / name).read_bytes(), name
+    weights = load_file(tmp_path / "1_tied" / "model.safetensors")
+    assert [name for name in weights if "embed" in name or "head" in name] == ["model.embed_tokens.weight"]

@@ -170,6 +170,8 @@ def test_data_that_do_not_fit(folder) -> None:
 
 
 def test_folders_that_cannot_be_read(folder, tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
     def read(path):
         return network((LENGTH,), VOCAB, "next_token", (LENGTH,), VOCAB, str(path))
 
@@ -189,6 +191,14 @@ def test_folders_that_cannot_be_read(folder, tmp_path) -> None:
     (damaged / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:500])
     with pytest.raises(ValueError, match="damaged cannot be read"):
         read(damaged)
+    weights = load_file(folder / "model.safetensors")
+    for name in ("model.layers.1.mlp.up_proj.weight", "lm_head.weight"):
+        renamed = tmp_path / name
+        shutil.copytree(folder, renamed)
+        own = {f"{one}_" if one == name else one: tensor for one, tensor in weights.items()}
+        save_file(own, renamed / "model.safetensors", {"format": "pt"})
+        with pytest.raises(ValueError, match=f"its weights lack {name.removesuffix('.weight')}"):
+            read(renamed)
     config = json.loads((folder / "config.json").read_text())
     for key, value, line in (
         ("num_hidden_layers", 3, "its weights lack model.layers.2"),
@@ -226,3 +236,5 @@ def test_copies_of_a_whole_network_keep_shared_weights() -> None:
     torch.nn.functional.cross_entropy(model.module(x[0]), y[0]).backward()
     wanted = torch.cat([one.grad.flatten() for one in model.module.parameters()])
     assert float((found - wanted).norm()) <= 1e-6 * float(wanted.norm())
+    shared = model.module.network.model.embed_tokens.weight.grad
+    torch.testing.assert_close(found[: shared.numel()], shared.flatten(), rtol=0, atol=1e-7)
