@@ -177,6 +177,7 @@ def test_latex_knows_every_character_of_our_own_titles() -> None:
         ("top_k $x_{k}$ or $y^2$", r"top\_k $x_{k}$ or $y^2$"),
         ("top $x_{k$ of", r"top \$x\_\{k\$ of"),
         ("$5", r"\$5"),
+        ("a\nb", "a b"),
     ],
 )
 def test_latex_keeps_math(text: str, wanted: str) -> None:
