@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,13 +73,16 @@ def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> N
 
     with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
         session_in(tmp_path, how, before=before).run()
-    lines, status, _, kept = left(tmp_path)
-    assert [line["round"] for line in lines] == [*range(5)]
-    assert kept["round"] == 3
-    assert status is not None
-    assert (status.state, status.round) == ("interrupted" if error is KeyboardInterrupt else "failed", 4)
     said = {KeyboardInterrupt: "stopped at once", RuntimeError: "RuntimeError: no more", ValueError: "no more"}
-    assert str(status.error).startswith(said[error])
+    _assert_left_after_round_4(tmp_path, "interrupted" if error is KeyboardInterrupt else "failed", said[error])
+
+
+def _assert_left_after_round_4(folder: Path, state: str, said: str) -> None:
+    lines, status, _, kept = left(folder)
+    assert ([line["round"] for line in lines], kept["round"]) == ([*range(5)], 3)
+    assert status is not None
+    assert (status.state, status.round) == (state, 4)
+    assert str(status.error).startswith(said)
 
 
 def _spoilt(round_index: int):
@@ -103,11 +107,7 @@ def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fa
 
     with pytest.raises(Diverged, match=r"round 5: the loss of client \d is inf"):
         session_in(tmp_path, how, before=before, after=_spoilt(5)).run()
-    lines, status, _, kept = left(tmp_path)
-    assert ([line["round"] for line in lines], kept["round"]) == ([*range(5)], 3)
-    assert status is not None
-    assert (status.state, status.round) == ("failed", 4)
-    assert str(status.error).startswith("round 5")
+    _assert_left_after_round_4(tmp_path, "failed", "round 5")
 
 
 @pytest.mark.parametrize("late", BOTH, ids=str)

@@ -5,7 +5,7 @@ import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images import digits
-from tests.looped import looped
+from tests.refused import refused
 
 
 def rows(dataset):
@@ -43,12 +43,10 @@ def test_the_split_follows_its_seed():
     assert rows(digits.load(num_train=1)) == rows(digits.load(split_seed=1))
 
 
-@looped("num_train", [0, 1797, 1600.5, "all"])
-def test_num_train_outside_its_range(num_train):
-    with pytest.raises(ValueError, match=r"dataset.num_train=.* must be 1 to 1796"):
-        digits.load(num_train=num_train)
-
-
-def test_unknown_pixels():
-    with pytest.raises(ValueError, match=r"dataset.pixels=grey must be unit .* or raw"):
-        digits.load(pixels="grey")
+test_what_it_refuses = refused(
+    [
+        *(({"num_train": num}, r"dataset.num_train=.* must be 1 to 1796") for num in (0, 1797, 1600.5, "all")),
+        ({"pixels": "grey"}, r"dataset.pixels=grey must be unit .* or raw"),
+    ],
+    digits.load,
+)

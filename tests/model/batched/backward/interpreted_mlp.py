@@ -50,7 +50,17 @@ class Refusing:
     """A runner that no loop may reach."""
 
     def run(self, *_: object) -> None:
-        raise AssertionError("this loop was not run in one launch")
+        raise AssertionError("this loop was not run in one launch or call")
+
+
+class Other:
+    """A runner that notes which loops reach it."""
+
+    def __init__(self, reached: list[str]) -> None:
+        self.reached = reached
+
+    def run(self, *_: object) -> None:
+        self.reached.append("other")
 
 
 def both(data: ClientChunk, solver: MinibatchSolver) -> list[tuple[LocalResult, list[int | Tensor]]]:

@@ -23,19 +23,11 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
 from tests.looped import looped
+from tests.model.batched.backward.interpreted_mlp import ALIKE, RAGGED, Other, Refusing
 
 pytestmark = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
 )
-
-ALIKE, RAGGED = (20, 20, 20), (23, 17, 9, 1)
-
-
-class Refusing:
-    """A runner that no loop may reach."""
-
-    def run(self, *_: object) -> None:
-        raise AssertionError("this loop was not run in one call")
 
 
 def _convolutional() -> nn.Module:
@@ -115,10 +107,6 @@ def test_colour_images_of_a_perceptron_are_trained_step_by_step() -> None:
 def test_what_is_trained_in_one_call() -> None:
     data, reached = _chunk(ALIKE), []
 
-    class Other:
-        def run(self, *_: object) -> None:
-            reached.append("other")
-
     theta, stats = data.model.init(Key())
     rows = theta.expand(3, -1), stats.expand(3, -1)
     model, dataset = data.model, data.dataset
@@ -133,9 +121,9 @@ def test_what_is_trained_in_one_call() -> None:
         (replace(data, dataset=replace(dataset, train=doubles)), Sgd(lr=0.1), rows[0], None),
     ]
     for chunk, solver, start, hook in stepwise:
-        assert FusedLoops(Other()).run(LocalLoop(solver, chunk, start, rows[1], 0.1, hook)) is None
+        assert FusedLoops(Other(reached)).run(LocalLoop(solver, chunk, start, rows[1], 0.1, hook)) is None
     model.set_conv_algorithms(["looped"])
-    assert FusedLoops(Other()).run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
+    assert FusedLoops(Other(reached)).run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
     assert reached == ["other"] * (len(stepwise) + 1)
     assert StepByStep().run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
     assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops(StepByStep())

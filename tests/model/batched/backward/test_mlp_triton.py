@@ -17,7 +17,7 @@ from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from tests.compressor.mrc.test_coder import NO_INTERPRETER
 from tests.model.batched.backward import interpreted_mlp
-from tests.model.batched.backward.interpreted_mlp import ALIKE, chunk
+from tests.model.batched.backward.interpreted_mlp import ALIKE, Other, chunk
 
 no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 PLAIN = Sgd(lr=0.1, batch_size=10)
@@ -66,17 +66,13 @@ def test_what_runs_in_one_launch(widths, solver, fuses, trusting, monkeypatch: p
     launch = lambda samples, constants, places, theta, *_: reached.append("fused") or (theta, theta[:, 0])  # noqa: E731
     monkeypatch.setattr(mlp_triton, "train", launch)
 
-    class Other:
-        def run(self, *_: object) -> None:
-            reached.append("other")
-
     data = chunk(widths, True, ALIKE)
     theta, stats = data.model.init(interpreted_mlp.Key())
     rows = theta.expand(3, -1), stats.expand(3, -1)
     for there in (False, True):
         monkeypatch.setattr(mlp_backward, "has_triton", lambda device, there=there: there)
         for given in (None, lambda *_: None):  # a gradient hook
-            FusedLoops(Other()).run(LocalLoop(solver, data, *rows, 0.1, given))
-        FusedLoops(Other()).run(LocalLoop(solver, data, rows[0].double(), rows[1], 0.1))
+            FusedLoops(Other(reached)).run(LocalLoop(solver, data, *rows, 0.1, given))
+        FusedLoops(Other(reached)).run(LocalLoop(solver, data, rows[0].double(), rows[1], 0.1))
     assert reached == ["other"] * 3 + (["fused"] if fuses else ["other"]) + ["other"] * 2
     assert torch.equal(rows[0], theta.expand(3, -1))
