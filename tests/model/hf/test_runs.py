@@ -66,7 +66,7 @@ def test_more_rounds_are_those_of_a_run_from_the_start(tmp_path: Path) -> None:
     one, other = (read_last(each.folder / CHECKPOINT) for each in (resumed, whole_run))
     assert one is not None
     assert other is not None
-    assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in other.tensors)
+    assert all(torch.equal(one.state[name], other.state[name]) for name in other.state)
 
 
 def test_a_moved_base_is_exported_whole(tmp_path: Path) -> None:
