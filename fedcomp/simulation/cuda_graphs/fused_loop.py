@@ -21,6 +21,7 @@ from fedcomp.client.solver import step_by_step
 from fedcomp.core.accelerated import Form, code_of, is_safe, plainly
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import Batch, FusesSgd, TrainFused
+from fedcomp.simulation.chunks.batch_schedule import BatchSchedule
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 
 STEPS = Form("local steps in one call", "steps one by one")
@@ -44,12 +45,13 @@ class FusedLoops:
         data, decay, train = loop.data, loop.solver.plain_sgd_decay, _train(loop)
         if train is None or decay is None:
             return self.otherwise.run(loop)
-        result, trial = _at_once(loop, train, decay), _Trial(loop, decay)
+        steps, trial = data.schedule(loop.solver.batching), _Trial(loop, decay)
+        result = _at_once(loop, steps, train, decay)
         about = f"{type(data.model).__name__}, batches of {loop.solver.batch_size}"
         tolerance = ON_CPU if loop.theta.device.type == "cpu" else TOLERANCE
         if not STEPS.agrees(about, partial(trial.at_once, train), trial.one_by_one, tolerance):
             return self.otherwise.run(loop)
-        data.count(data.schedule(loop.solver.batching).counts)
+        data.count(steps.counts)
         return result
 
 
@@ -61,8 +63,7 @@ def _train(loop: LocalLoop) -> TrainFused | None:
     return model.fused_sgd(dataset.train.x, dataset.train.y, loop.solver.batch_size)
 
 
-def _at_once(loop: LocalLoop, train: TrainFused, decay: float) -> LocalResult:
-    steps = loop.data.schedule(loop.solver.batching)
+def _at_once(loop: LocalLoop, steps: BatchSchedule, train: TrainFused, decay: float) -> LocalResult:
     samples = loop.data.sample_indices(steps.position)
     after, loss = train(loop.theta, loop.data.dataset.offset_and_scale, samples, steps.counts, loop.lr, decay)
     num_steps = to_device(steps.counts.num_steps, loop.theta.device)
@@ -81,7 +82,8 @@ class _Trial:
 
     def at_once(self, train: TrainFused) -> tuple[Tensor, Tensor]:
         """The change of theta, and the losses."""
-        result = _at_once(self._loop, train, self.decay)
+        steps = self._loop.data.schedule(self._loop.solver.batching)
+        result = _at_once(self._loop, steps, train, self.decay)
         return result.value - self._loop.theta, result.loss
 
     def one_by_one(self) -> tuple[Tensor, Tensor]:
