@@ -1,5 +1,6 @@
 """Pictures for a paper: size, ends of axes, order, names, legend, and what of an axis is shown."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,8 @@ def test_an_entry_for_a_paper(runs: Path) -> None:
     assert axes.get_ylim() == (80, 95)
     assert axes.get_xlim()[0] == 1500
     assert axes.get_xscale() == "linear"
-    assert axes.get_legend() is not None
+    (legend,) = (one.get_legend() for one in draw.sheet(replace(picture, order=("SignSGD", "FedX", "dense"))).axes)
+    assert [text.get_text() for text in legend.get_texts()] == ["SignSGD", "FedX", "dense"]
     assert max(text.get_fontsize() for text in [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]) <= 8
 
 
