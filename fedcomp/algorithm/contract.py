@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,13 +18,14 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
 from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.evaluation.personal import PersonalModels
 from fedcomp.model.contract import NETWORK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, SharedKnowledge
 
 Rows = TypeVar("Rows")
-WEIGHTS = ("samples", "tokens", "uniform")
+Weights = Literal["samples", "tokens", "uniform"]
 """What a client counts by: its number of samples, of the targets that they have, or as every other."""
 Metrics = Mapping[str, Tensor]
 """Named values of a round: scalars, or [M] one a client (logged as their mean; one that is not finite ends the run)."""
@@ -197,13 +198,15 @@ class _Progress:
         yield self.ctx.num_rounds
 
 
-class Algorithm(ABC):
+class Algorithm(CheckedOptions, ABC):
     """A method: a frozen dataclass of options. Nothing persists on it; state goes in and comes out.
 
     `init` and `round` are the method. What follows them says what it needs of a run, and has a default that fits most
     methods: a class that differs overrides it by a field, a class attribute or a property. A field `client` is its
     local solver; fields `uplink` and `downlink` are its compressors.
     """
+
+    prefix = "algorithm."
 
     @abstractmethod
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> Any:
@@ -232,7 +235,7 @@ class Algorithm(ABC):
 
     @property
     def weights(self) -> str:
-        """A client's weight in `cohort.weight`, one of `WEIGHTS`: its number of samples or of their targets, or 1."""
+        """A client's weight in `cohort.weight`, one of `Weights`: its number of samples or of their targets, or 1."""
         return "samples"
 
     @property

@@ -79,6 +79,7 @@ class FedAvg(Algorithm):
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.persist_optimizer:
             self.client.check_persistent()
         check_predictors(self.uplink, self.downlink, self.down.sends, steps_with_mean=self.server == Sgd())

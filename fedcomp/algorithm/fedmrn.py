@@ -21,6 +21,7 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -32,10 +33,11 @@ from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.masked_noise import MaskedNoise
+from fedcomp.compressor.masked_noise import Alpha, Mask, MaskedNoise, Noise
+from fedcomp.compressor.seed import SeedCost
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_interval, options_of
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
 
@@ -73,27 +75,22 @@ class FedMRN(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     downlink: Compressor
-    mask: str = "binary"
-    noise: str = "uniform"
-    alpha: float | None = None
+    mask: Mask = "binary"
+    noise: Noise = "uniform"
+    alpha: Alpha = None
     sm: bool = True
     pm: bool = True
-    ramp: float = 1.0
-    power: float = 1.0
-    seed_cost: str = "sent"
-    mask_batchnorm: bool = False
-    weights: str = "samples"
-
-    def __post_init__(self) -> None:
-        check_interval(
-            "algorithm.ramp",
-            self.ramp,
+    ramp: Annotated[
+        float,
+        Within(
             "(0, 1]",
             "the share of local steps after which every entry is masked, so that the last step trains what is sent",
-        )
-        check_interval("algorithm.power", self.power, "(0, inf)", "1 is linear")
-        with options_of("algorithm"):
-            _ = self.codec  # it checks its own options
+        ),
+    ] = 1.0
+    power: Annotated[float, Within("(0, inf)", "1 is linear")] = 1.0
+    seed_cost: SeedCost = "sent"
+    mask_batchnorm: bool = False
+    weights: str = "samples"
 
     @property
     def codec(self) -> MaskedNoise:

@@ -20,6 +20,7 @@ Shape legend: M clients of the cohort, D parameters, d of them masked, C running
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -28,11 +29,9 @@ from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, mean_entropy
 from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned
-
-CODINGS = ("plain", "arithmetic", "prior")
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,13 @@ class FedPM(MaskProbabilities):
         persist_optimizer: keep each client's moments from round to round, 2 D floats a client.
     """
 
-    reset_every: int = 1
-    coding: str = "plain"
+    reset_every: Annotated[int, Whole(0, "a number of rounds; 0 for never")] = 1
+    coding: Literal["plain", "arithmetic", "prior"] = "plain"
     weights: str = "uniform"
     persist_optimizer: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("algorithm.coding", self.coding, CODINGS)
-        check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never")
         if self.sends == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.sends=counts needs algorithm.weights=uniform: weighted masks are no counts")
         if self.persist_optimizer:

@@ -17,6 +17,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -26,13 +27,13 @@ from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
-from fedcomp.compressor.projections.projection import Projection
-from fedcomp.compressor.seed import seed_field, seed_number
+from fedcomp.compressor.projections.directions import Distribution
+from fedcomp.compressor.projections.projection import DirectionKind, Projection, Vector
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_number
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, options_of
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import options_of
 from fedcomp.wire import Field, Payload, SharedKnowledge
-
-SENDS = ("model", "scalar", "shortest")
 
 
 @dataclass(frozen=True)
@@ -64,25 +65,19 @@ class FedScalar(Algorithm):
     """
 
     client: LocalSolver
-    vector: str = "shared"
-    distribution: str = "rademacher"
-    num_projections: int = 1
-    directions: str = "independent"
-    normalise: str = "participants"
-    seed_cost: str = "sent"
-    sends: str = "model"
+    vector: Vector = "shared"
+    distribution: Distribution = "rademacher"
+    num_projections: Annotated[int, Whole()] = 1
+    directions: DirectionKind = "independent"
+    normalise: Literal["participants", "population"] = "participants"
+    seed_cost: SeedCost = "sent"
+    sends: Literal["model", "scalar", "shortest"] = "model"
 
     weights = "uniform"
     when_slow = (
         "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
         "another client.lr"
     )
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
-        check_choice("algorithm.sends", self.sends, SENDS)
-        with options_of("algorithm"):
-            _ = self.codec  # its options are checked as it is made
 
     @property
     def codec(self) -> Projection:

@@ -18,6 +18,7 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -25,14 +26,13 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
-from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
+from fedcomp.compressor.sparsifiers.sparse_indices import IndexCode
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 
-SCHEDULES = ("constant", "progressive")
-MERGES = ("mean", "majority")
+Sparsity = Annotated[float, Within("[0, 1)", "the share of weights that are zero")]
 
 
 @dataclass(frozen=True)
@@ -60,25 +60,16 @@ class FedSparsify(Algorithm):
     """
 
     client: LocalSolver
-    sparsity: float = 0.97
-    schedule: str = "constant"
-    first_sparsity: float = 0.0
-    start: int = 0
-    every: int = 1
-    merge: str = "mean"
-    positions: str = "auto"
+    sparsity: Sparsity = 0.97
+    schedule: Literal["constant", "progressive"] = "constant"
+    first_sparsity: Sparsity = 0.0
+    start: Annotated[int, Whole(0, "the round in which pruning begins")] = 0
+    every: Annotated[int, Whole()] = 1
+    merge: Literal["mean", "majority"] = "mean"
+    positions: IndexCode = "auto"
     weights: str = "samples"
 
     when_slow = "so sparse a model may be too small: a lower algorithm.sparsity, or more rounds"
-
-    def __post_init__(self) -> None:
-        for name in ("sparsity", "first_sparsity"):
-            check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1)", "the share of weights that are zero")
-        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
-        check_choice("algorithm.merge", self.merge, MERGES)
-        check_count("algorithm.every", self.every)
-        check_count("algorithm.start", self.start, 0, "the round in which pruning begins")
-        check_choice("algorithm.positions", self.positions, INDEX_CODES)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""

@@ -20,6 +20,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -29,14 +30,13 @@ from fedcomp.algorithm.updates.local_training import train_locally, training_met
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.seed import seed_number
-from fedcomp.compressor.sparsifiers.num_kept import check_num_kept
-from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
+from fedcomp.compressor.sparsifiers.num_kept import Fraction, NumKept, check_one_given
+from fedcomp.compressor.sparsifiers.sparse_indices import IndexCode
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval, options_of
+from fedcomp.core.ranges import Within
+from fedcomp.core.validate import options_of
 from fedcomp.wire import SharedKnowledge
-
-CLEARS = ("zero", "subtract")
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class FetchSGD(Algorithm):
     rows: int = 5
     columns: int | None = None
     fraction: float = 0.1
-    k: int | None = None
-    share: float | None = 0.03
-    lr: float = 1.0
-    rho: float = 0.9
-    clear: str = "zero"
+    k: NumKept = None
+    share: Fraction = 0.03
+    lr: Annotated[float, Within("(0, inf)", "the factor eta of the momentum")] = 1.0
+    rho: Annotated[float, Within("[0, 1)")] = 0.9
+    clear: Literal["zero", "subtract"] = "zero"
     mask_momentum: bool = True
-    positions: str = "auto"
+    positions: IndexCode = "auto"
     weights: str = "samples"
 
     when_slow = (
@@ -87,13 +87,10 @@ class FetchSGD(Algorithm):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         with options_of("algorithm"):
-            check_num_kept(self.share, self.k, share="share")
+            check_one_given("share", self.share, {"k": self.k})
             _ = self.codec  # its options are checked as it is made
-        check_interval("algorithm.lr", self.lr, "(0, inf)", "the factor eta of the momentum")
-        check_interval("algorithm.rho", self.rho, "[0, 1)")
-        check_choice("algorithm.clear", self.clear, CLEARS)
-        check_choice("algorithm.positions", self.positions, INDEX_CODES)
         if self.client.momentum and self.rho:
             raise ValueError(
                 f"client.momentum={self.client.momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is "
@@ -108,7 +105,7 @@ class FetchSGD(Algorithm):
     @property
     def largest(self) -> TopK:
         """What the step is sent with."""
-        return TopK(None if self.k is not None else self.share, self.positions, self.k)
+        return TopK(None if self.k is not None else self.share, self.positions, k=self.k)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FetchSGDState:
         """Empty sketches. Raises ValueError: k is more than the parameters."""

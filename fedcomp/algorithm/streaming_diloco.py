@@ -27,20 +27,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
+from fedcomp.algorithm.updates.fragments import Fragment, fragments_of
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
 from fedcomp.client import Batch, Batching, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, check_interval, is_whole
+from fedcomp.core.ranges import Whole, Within
+from fedcomp.core.validate import is_whole
 from fedcomp.model.contract import Gradient
 from fedcomp.server import ServerOptimizer, Slots
 
@@ -82,19 +83,17 @@ class StreamingDiLoCo(Algorithm):
     server: ServerOptimizer
     uplink: Compressor
     downlink: Compressor
-    fragments: int = 2
-    pattern: str = "balanced"
+    fragments: Annotated[int, Whole()] = 2
+    pattern: Literal["balanced", "strided", "sequential"] = "balanced"
     tau: int = 1
-    alpha: float = 0.0
+    alpha: Annotated[float, Within("[0, 1]", "a worker's share in its own fragment")] = 0.0
     weights: str = "samples"
 
     full_participation = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.client.check_persistent()
-        check_count("algorithm.fragments", self.fragments)
-        check_choice("algorithm.pattern", self.pattern, PATTERNS)
-        check_interval("algorithm.alpha", self.alpha, "[0, 1]", "a worker's share in its own fragment")
         if self.client.batching.steps is None:
             raise ValueError(
                 "algorithm=streaming_diloco needs client.steps, the local steps from one fragment to the next, "

@@ -7,11 +7,12 @@ I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,18 +25,11 @@ class Adam(MinibatchSolver):
         decoupled: theta <- (1 - lr weight_decay) theta before each step instead, as AdamW does.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    beta1: Annotated[float, Within("[0, 1)")] = 0.9
+    beta2: Annotated[float, Within("[0, 1)")] = 0.999
+    eps: Annotated[float, Within("(0, inf)")] = 1e-8
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
     decoupled: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            check_interval(f"client.{name}", beta, "[0, 1)")
-        check_interval("client.eps", self.eps, "(0, inf)")
-        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.full_gradient import full_gradient, gather_once
 from fedcomp.client.solver import LocalSolver, Position
-from fedcomp.core.validate import check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.model.contract import Gradient
 
 
@@ -28,14 +28,9 @@ class GD(LocalSolver):
 
     fixed_samples: ClassVar[bool] = True
 
-    batch_size: int = 256
-    steps: int = 1
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("client.steps", self.steps)
-        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
+    batch_size: Annotated[int, Whole()] = 256
+    steps: Annotated[int, Whole()] = 1
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
 
     @property
     def batching(self) -> Batching:

@@ -6,13 +6,14 @@ Shape legend: N clients in all, D parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batching
 from fedcomp.client.solver import LocalSolver
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +24,12 @@ class MinibatchSolver(LocalSolver):
         epochs, steps, replacement: see `Batching`. With `steps` given, `epochs` is left at 1, or None.
     """
 
-    epochs: int | None = 1
-    steps: int | None = None
+    epochs: Annotated[int | None, Whole()] = 1
+    steps: Annotated[int | None, Whole()] = None
     replacement: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("client.epochs", self.epochs, or_null=True)
-        check_count("client.steps", self.steps, or_null=True)
         if self.epochs is None and self.steps is None:
             raise ValueError("client.epochs and client.steps are both null: give one of them")
         if self.steps is not None and self.epochs not in (None, 1):

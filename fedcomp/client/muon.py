@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -27,11 +28,11 @@ from fedcomp.client.contract import LocalData
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.solver import add_scaled_
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
+from fedcomp.core.validate import check_interval
 
 log = logging.getLogger("fedcomp")
 
-SCALES = ("spectral_norm", "rms_norm")
 POLYNOMIALS = (
     (4.0848, -6.8946, 2.9270),
     (3.9505, -6.3029, 2.6377),
@@ -54,24 +55,19 @@ class Muon(MinibatchSolver):
     """
 
     momentum: float = 0.9
-    scale: str = "spectral_norm"
-    weight_decay: float = 0.0
-    skip_last: int = 1
-    adam_lr: float = 0.003
+    scale: Literal["spectral_norm", "rms_norm"] = "spectral_norm"
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
+    skip_last: Annotated[int, Whole(0, "a number of weight matrices")] = 1
+    adam_lr: Annotated[float, Within("(0, inf)")] = 0.003
     beta1: float = 0.9
     beta2: float = 0.99
-    eps: float = 1e-8
+    eps: Annotated[float, Within("(0, inf)")] = 1e-8
     tensors: tuple[ParameterTensor, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, share in (("momentum", self.momentum), ("beta1", self.beta1), ("beta2", self.beta2)):
             check_interval(f"client.{name}", share, "[0, 1)")
-        check_choice("client.scale", self.scale, SCALES)
-        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
-        check_interval("client.adam_lr", self.adam_lr, "(0, inf)")
-        check_interval("client.eps", self.eps, "(0, inf)")
-        check_count("client.skip_last", self.skip_last, 0, "a number of weight matrices")
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
         """Warn where nothing is left for Muon."""

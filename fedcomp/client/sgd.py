@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +19,8 @@ class Sgd(MinibatchSolver):
         momentum: in [0, 1). weight_decay: L2 penalty's factor, at least 0.
     """
 
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("client.momentum", self.momentum, "[0, 1)")
-        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
+    momentum: Annotated[float, Within("[0, 1)")] = 0.0
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
 
     @property
     def plain_sgd_decay(self) -> float | None:

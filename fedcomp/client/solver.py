@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Literal, Self
 
 import torch
 from torch import Tensor
@@ -19,11 +19,11 @@ from fedcomp.client.contract import Batching, GradFn, LocalData, LocalLoop, Loca
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.core.folders import name_of
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import CheckedOptions, Whole, Within
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Batch, Gradient
 
-SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
+Schedule = Literal["constant", "linear", "cosine", "inverse_sqrt", "exponential"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Position:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalSolver(ABC):
+class LocalSolver(CheckedOptions, ABC):
     """Steps along gradients: theta <- theta - lr g, of mini-batches unless a solver overrides `gradients`.
 
     Attributes:
@@ -48,20 +48,16 @@ class LocalSolver(ABC):
             where the client begins the round.
     """
 
-    lr: float
-    batch_size: int = 10
-    clip_norm: float | None = None
-    schedule: str = "constant"
-    lr_final: float = 0.0
-    proximal: float = 0.0
+    lr: Annotated[float, Within("(0, inf)")]
+    batch_size: Annotated[int, Whole()] = 10
+    clip_norm: Annotated[float | None, Within("(0, inf)")] = None
+    schedule: Schedule = "constant"
+    lr_final: Annotated[float, Within("[0, 1]", "a share of client.lr")] = 0.0
+    proximal: Annotated[float, Within("[0, inf)")] = 0.0
+    prefix = "client."
 
     def __post_init__(self) -> None:
-        check_interval("client.lr", self.lr, "(0, inf)")
-        check_count("client.batch_size", self.batch_size)
-        check_interval("client.clip_norm", self.clip_norm, "(0, inf)", or_null=True)
-        check_interval("client.proximal", self.proximal, "[0, inf)")
-        check_choice("client.schedule", self.schedule, SCHEDULES)
-        check_interval("client.lr_final", self.lr_final, "[0, 1]", "a share of client.lr")
+        super().__post_init__()
         if self.schedule == "exponential" and self.lr_final == 0:
             raise ValueError(
                 "client.schedule=exponential multiplies client.lr by client.lr_final in every round, which is 0: give "

@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.full_gradient import full_gradient, gather_once
 from fedcomp.client.solver import LocalSolver, Position
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.model.contract import Batch, Gradient
 
 
@@ -54,16 +54,10 @@ class Svrg(LocalSolver):
 
     fixed_samples: ClassVar[bool] = True
 
-    batch_size: int = 1
-    snapshots: int = 5
-    inner_steps: int = 2
-    snapshot_batch_size: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("client.snapshots", self.snapshots)
-        check_count("client.inner_steps", self.inner_steps)
-        check_count("client.snapshot_batch_size", self.snapshot_batch_size)
+    batch_size: Annotated[int, Whole()] = 1
+    snapshots: Annotated[int, Whole()] = 5
+    inner_steps: Annotated[int, Whole()] = 2
+    snapshot_batch_size: Annotated[int, Whole()] = 256
 
     @property
     def batching(self) -> Batching:

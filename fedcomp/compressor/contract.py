@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -28,7 +28,7 @@ class Memory:
     shared: Tensor
 
 
-class Codec(ABC):
+class Codec(CheckedOptions, ABC):
     """Turns rows into messages and back; a frozen dataclass of options, without a state.
 
     `encode` and `decode` are the codec. What follows them has a default, which a codec that differs overrides, by a
@@ -119,29 +119,33 @@ class CodecWrapper(Codec):
         self.codec.check_error_feedback(dim)
 
 
-class Feedback(Protocol):
+class Feedback(CheckedOptions, ABC):
     """The sender's memory from message to message."""
+
+    prefix = "feedback."
 
     def check(self, codec: Codec) -> None:
         """Raise ValueError, with the reason, if this codec cannot be used with the memory."""
-        ...
+        return
 
+    @abstractmethod
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """First memory, one row a sender ([N, D], or [N, 0] for none), on the device of `like` [D]."""
-        ...
 
+    @abstractmethod
     def encode(
         self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
         """Messages for x [M, D], given and returning the memory rows [M, ...] of these senders."""
-        ...
 
 
-class Estimator(ABC):
+class Estimator(CheckedOptions, ABC):
     """How a receiver turns all messages of a round into one vector; a frozen dataclass of options.
 
     `init` and `estimate` are the estimator. What follows them has a default, which a class that differs overrides.
     """
+
+    prefix = "estimator."
 
     @abstractmethod
     def init(self, num_senders: int, like: Tensor) -> Tensor:

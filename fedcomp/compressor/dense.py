@@ -7,12 +7,12 @@ The uncompressed uplink of PSGD and FedAvg (H. B. McMahan et al., AISTATS 2017),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -28,12 +28,9 @@ class Dense(Codec):
         precision: float32, float16 or bfloat16.
     """
 
-    precision: str = "float32"
+    precision: Literal["float32", "float16", "bfloat16"] = "float32"
     contractive = True
     near_lossless = True
-
-    def __post_init__(self) -> None:
-        check_choice("precision", self.precision, tuple(PRECISIONS))
 
     @property
     def unbiased(self) -> bool:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from torch import Tensor
 
 from fedcomp.compressor.contract import CodecWrapper
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 
@@ -33,10 +34,7 @@ class FastCompressedCommunication(CodecWrapper):
         codec: C. repeats: R, 1 or more. Each message has shared and sender's randomness of its own.
     """
 
-    repeats: int = 2
-
-    def __post_init__(self) -> None:
-        check_count("repeats", self.repeats)
+    repeats: Annotated[int, Whole()] = 2
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The R messages, the fields of message r called `<r>/<name>`."""

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Feedback
-from fedcomp.core.validate import OptionError, check_interval
+from fedcomp.core.ranges import Within
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
-class NoFeedback:
+class NoFeedback(Feedback):
     """Sends x as it is, without a memory."""
-
-    def check(self, codec: Codec) -> None:
-        """Every codec can be used."""
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)
@@ -29,7 +28,7 @@ class NoFeedback:
 
 
 @dataclass(frozen=True)
-class ErrorFeedback:
+class ErrorFeedback(Feedback):
     """Adds what earlier messages left out: sends C(y), y = x + decay * e, and keeps e <- y - C(y).
 
     F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; S. P. Karimireddy, Q. Rebjock, S. Stich,
@@ -43,10 +42,7 @@ class ErrorFeedback:
         decay: share of the old error that is kept, in (0, 1].
     """
 
-    decay: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_interval("feedback.decay", self.decay, "(0, 1]", "1 keeps the whole error")
+    decay: Annotated[float, Within("(0, 1]", "1 keeps the whole error")] = 1.0
 
     def check(self, codec: Codec) -> None:
         """Unbiased codecs that are not contractive make errors larger than x, and these would be added up forever."""

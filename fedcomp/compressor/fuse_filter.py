@@ -18,41 +18,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.coding.contract import WireError
 
-FINGERPRINTS = (4, 8, 12, 16)
-ARITIES = (3, 4)
+Fingerprint = Literal[4, 8, 12, 16]
+Arity = Annotated[Literal[3, 4], "the cells of a position"]
 MOST_TRIES = 255
 WORDS = 4
 """Random words of a position: its first cell, and bits for the others and the fingerprint."""
 
 
 @dataclass(frozen=True)
-class FuseFilter:
+class FuseFilter(CheckedOptions):
     """Sends sets of positions.
 
     Attributes:
         fingerprint: f, bits of a cell: 4, 8, 12 or 16. arity: cells of a position, 3 or 4.
     """
 
-    fingerprint: int = 8
-    arity: int = 4
-
-    def __post_init__(self) -> None:
-        if self.fingerprint not in FINGERPRINTS:
-            raise ValueError(
-                f"algorithm.fingerprint={self.fingerprint} must be one of {', '.join(map(str, FINGERPRINTS))}"
-            )
-        if self.arity not in ARITIES:
-            raise ValueError(f"algorithm.arity={self.arity} must be 3 or 4, the cells of a position")
+    fingerprint: Fingerprint = 8
+    arity: Arity = 4
+    prefix = "algorithm."
 
     def size(self, num: int) -> tuple[int, int, int]:
         """(length of a segment, segments that a first cell lies in, cells A) for n positions; A = 0 for none."""

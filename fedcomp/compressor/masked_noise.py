@@ -23,22 +23,31 @@ Shape legend: M senders, D entries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned
 
-MASKS = ("binary", "signed")
-NOISES = ("uniform", "gaussian", "bernoulli")
 ALPHA = {"binary": 0.01, "signed": 0.005}
 """The paper's noise magnitudes (section 5.1): both let an entry move by at most 0.005 a round on average."""
 SMALLEST = 1e-8
+
+Mask = Literal["binary", "signed"]
+Noise = Literal["uniform", "gaussian", "bernoulli"]
+Alpha = Annotated[
+    float | None,
+    Within(
+        f"[{SMALLEST}, inf)",
+        f"the magnitude of the noise, in units of an update's entries; less is replaced by {SMALLEST}",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -54,23 +63,11 @@ class MaskedNoise(Codec):
         seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
-    mask: str = "binary"
-    noise: str = "uniform"
-    alpha: float | None = None
+    mask: Mask = "binary"
+    noise: Noise = "uniform"
+    alpha: Alpha = None
     stochastic: bool = True
-    seed_cost: str = "sent"
-
-    def __post_init__(self) -> None:
-        check_choice("mask", self.mask, MASKS)
-        check_choice("noise", self.noise, NOISES)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
-        check_interval(
-            "alpha",
-            self.alpha,
-            f"[{SMALLEST}, inf)",
-            f"the magnitude of the noise, in units of an update's entries; less is replaced by {SMALLEST}",
-            or_null=True,
-        )
+    seed_cost: SeedCost = "sent"
 
     @property
     def magnitude(self) -> float:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -31,14 +32,17 @@ from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import OptionError, check_interval
+from fedcomp.core.ranges import CheckedOptions, Within
+from fedcomp.core.validate import OptionError
 
 ROUNDING = 1e-4
 """How far float32 weights of many clients sum from 1."""
 
 
-class Predictor(ABC):
+class Predictor(CheckedOptions, ABC):
     """What a predictor is: a frozen dataclass of options."""
+
+    prefix = "predictor."
 
     @property
     @abstractmethod
@@ -111,12 +115,9 @@ class Aggregate(Predictor):
         decay: in [0, 1]: 1 is CAFe, 0 sends vectors as they are.
     """
 
-    decay: float = 1.0
+    decay: Annotated[float, Within("[0, 1]", "1 is the last mean itself")] = 1.0
 
     follows_senders = False
-
-    def __post_init__(self) -> None:
-        check_interval("predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return torch.zeros_like(like)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from fedcomp.random.philox import MASK
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned
 
-SEEDS = ("sent", "derived")
+SeedCost = Literal["sent", "derived"]
 """sent: 64 bits in every message, drawn by its sender; derived: from the run's seed, the round and the sender's number,
 which both ends know, and so for nothing."""
 

@@ -6,14 +6,14 @@ import functools
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm
+from fedcomp.algorithm.contract import Algorithm, Weights
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
@@ -194,7 +194,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:
         check_kind(config.client, algorithm.solver, LocalSolver)
-    check_choice("algorithm.weights", algorithm.weights, WEIGHTS)
+    check_choice("algorithm.weights", algorithm.weights, get_args(Weights))
     return algorithm
 
 

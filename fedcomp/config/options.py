@@ -7,17 +7,17 @@ known.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from fedcomp.core.ranges import field_types, types_in
 from fedcomp.core.validate import did_you_mean, reads_as_number
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
@@ -137,17 +137,18 @@ def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
 
 def _types(target: str) -> dict[str, set[Any]]:
     """{parameter: its annotated types} of what a `_target_` names; without an annotation a switch's default says it."""
-    found: dict[str, set[Any]] = {}
     parameters = _parameters(target)
     if not parameters:
-        return found
-    module = importlib.import_module(pkgutil.resolve_name(target).__module__)
-    for name, one in parameters.items():
-        annotation = bool if one.annotation is one.empty and isinstance(one.default, bool) else one.annotation
-        with contextlib.suppress(NameError, TypeError):  # a name that type checkers alone know
-            hint = get_type_hints(SimpleNamespace(__annotations__={name: annotation}), vars(module))[name]
-            found[name] = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
-    return found
+        return {}
+    part = pkgutil.resolve_name(target)
+    annotations = {
+        name: bool if one.annotation is one.empty and isinstance(one.default, bool) else one.annotation
+        for name, one in parameters.items()
+    }
+    hints = types_in(annotations, part.__module__) | (field_types(part) if is_dataclass(part) else {})
+    return {
+        name: set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint} for name, hint in hints.items()
+    }
 
 
 def _children(node: Any) -> list[tuple[Any, Any]]:

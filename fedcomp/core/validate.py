@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,39 +28,56 @@ def options_of(group: str) -> Iterator[None]:
         raise ValueError(f"{group}.{error}") from error
 
 
-def check_interval(name: str, value: float | None, interval: str, meaning: str = "", *, or_null: bool = False) -> None:
+def check_interval(
+    name: str,
+    value: object,
+    interval: str,
+    meaning: str = "",
+    *,
+    words: tuple[object, ...] = (),
+    or_null: bool = False,
+) -> None:
     """Refuse an option outside an interval.
 
     Args:
         interval: as in mathematics, "(0, 1]" or "[0, inf)": a bracket includes its end, a parenthesis does not.
-        meaning: what the option is; the error message ends with it. or_null: None is allowed too.
+        meaning: what the option is; the error message ends with it.
+        words: are allowed too. or_null: None is.
     Raises:
         ValueError: the value is no number, or outside.
     """
-    if value is None and or_null:
+    if (value is None and or_null) or value in words:
         return
     low, high = map(float, interval[1:-1].split(","))
     inside = is_number(value) and low <= value <= high
     if not inside or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
-        words = {"(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
-        raise OptionError(_refusal(name, value, words.get(interval, f"a number in {interval}"), meaning, or_null))
+        number = {"(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
+        allowed = number.get(interval, f"a number in {interval}")
+        if words:
+            allowed = f"{', '.join(map(str, words))}, or {allowed}"
+        raise OptionError(_refusal(name, value, allowed, meaning, or_null))
 
 
-def check_count(name: str, value: object, least: int = 1, meaning: str = "", *, or_null: bool = False) -> None:
-    """Raise ValueError unless the option is a whole number, `least` or more; other arguments as `check_interval`'s."""
-    if not (value is None and or_null) and (not is_whole(value) or value < least):
-        raise OptionError(_refusal(name, value, f"a whole number, {least} or more", meaning, or_null))
+def check_count(
+    name: str, value: object, least: int = 1, meaning: str = "", *, most: float = math.inf, or_null: bool = False
+) -> None:
+    """Raise ValueError unless the option is a whole number from `least` to `most`; the rest as in `check_interval`."""
+    if not (value is None and or_null) and (not is_whole(value) or not least <= value <= most):
+        allowed = f"a whole number, {least} or more" if most == math.inf else f"a whole number from {least} to {most}"
+        raise OptionError(_refusal(name, value, allowed, meaning, or_null))
+
+
+def check_choice(
+    name: str, value: object, allowed: tuple[object, ...], meaning: str = "", *, or_null: bool = False
+) -> None:
+    """Raise ValueError unless the option is one of `allowed`; the rest as in `check_interval`."""
+    if not (value is None and or_null) and (value not in allowed or isinstance(value, bool)):
+        raise OptionError(_refusal(name, value, f"one of {', '.join(map(str, allowed))}", meaning, or_null))
 
 
 def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool) -> str:
     null = ", or null" if or_null else ""
     return f"{name}={value} must be {allowed}{null}" + (f": {meaning}" if meaning else "")
-
-
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Raise ValueError unless the option is one of `allowed`."""
-    if value not in allowed:
-        raise OptionError(f"{name}={value} must be one of {', '.join(allowed)}")
 
 
 def check_seed(name: str, value: object) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 
 Direction = Literal["maximize", "minimize"]
-WAYS = ("total", "uplink", "downlink", "broadcast")
+Way = Literal["total", "uplink", "downlink", "broadcast"]
 
 
 class Objective(Protocol):
@@ -50,7 +50,7 @@ class BestAccuracy:
 
 
 @dataclass(frozen=True)
-class BitsToTarget:
+class BitsToTarget(CheckedOptions):
     """bits/<way> at the first evaluation with test/accuracy >= target; infinite for a run that never gets there.
 
     Attributes:
@@ -58,13 +58,10 @@ class BitsToTarget:
         way: which bits: total (uplink + downlink), uplink, downlink, broadcast.
     """
 
-    target: float = 0.9
-    way: str = "total"
+    target: Annotated[float, Within("(0, 1]", "an accuracy, 0.9 for 90 %")] = 0.9
+    way: Way = "total"
     direction: Direction = "minimize"
-
-    def __post_init__(self) -> None:
-        check_interval("objective.target", self.target, "(0, 1]", "an accuracy, 0.9 for 90 %")
-        check_choice("objective.way", self.way, WAYS)
+    prefix = "objective."
 
     def __call__(self, lines: Sequence[Line]) -> float:
         """Bits; infinite if the target is never reached; NaN for a regression."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.display import units
-from fedcomp.objective.objectives import WAYS, BestAccuracy, Direction
+from fedcomp.objective.objectives import BestAccuracy, Direction, Way
 from fedcomp.records.metrics_file import Line
 
 
@@ -32,7 +32,7 @@ class Ends(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pareto:
+class Pareto(CheckedOptions):
     """As much accuracy for as few bits as possible.
 
     Attributes:
@@ -40,14 +40,11 @@ class Pareto:
         accuracy_from, bits_to: the reference point of the hypervolume; `bits_to` None: the most of any run compared.
     """
 
-    way: str = "total"
-    accuracy_from: float = 0.0
-    bits_to: float | None = None
+    way: Way = "total"
+    accuracy_from: Annotated[float, Within("[0, 1)", "an accuracy, 0.9 for 90 %")] = 0.0
+    bits_to: Annotated[float | None, Within("(0, inf)", "a number of bits")] = None
 
-    def __post_init__(self) -> None:
-        check_choice("objective.way", self.way, WAYS)
-        check_interval("objective.accuracy_from", self.accuracy_from, "[0, 1)", "an accuracy, 0.9 for 90 %")
-        check_interval("objective.bits_to", self.bits_to, "(0, inf)", "a number of bits", or_null=True)
+    prefix = "objective."
 
     @property
     def directions(self) -> tuple[Direction, Direction]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
 
-class Partition(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Partition(CheckedOptions, ABC):
     """A rule that gives every training sample to one client.
 
     Attributes:
@@ -20,9 +23,10 @@ class Partition(Protocol):
             makes the key from it.
     """
 
-    @property
-    def seed(self) -> int | None: ...
+    seed: int | None = None
+    prefix = "partition."
 
+    @abstractmethod
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
     ) -> list[Tensor]:

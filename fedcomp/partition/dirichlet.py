@@ -11,19 +11,19 @@ Shape legend: n samples, N clients, C classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.partition.contract import required_clients, required_labels
+from fedcomp.core.ranges import Whole, Within
+from fedcomp.partition.contract import Partition, required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Dirichlet:
+class Dirichlet(Partition):
     """Class proportions from a Dirichlet distribution; every sample is dealt.
 
     Attributes:
@@ -43,18 +43,11 @@ class Dirichlet:
         seed: as in `Partition`. FedMRN fixes one partition for all its runs.
     """
 
-    alpha: float = 0.3
+    alpha: Annotated[float, Within("(0, inf)")] = 0.3
     variant: Literal["per_class", "per_client", "hsu"] = "per_class"
     balance: bool = True
-    min_size: int = 10
-    max_tries: int = 1000
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_interval("partition.alpha", self.alpha, "(0, inf)")
-        check_choice("partition.variant", self.variant, ("per_class", "per_client", "hsu"))
-        check_count("partition.min_size", self.min_size)
-        check_count("partition.max_tries", self.max_tries)
+    min_size: Annotated[int, Whole()] = 10
+    max_tries: Annotated[int, Whole()] = 1000
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

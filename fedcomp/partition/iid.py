@@ -7,19 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import required_clients
+from fedcomp.partition.contract import Partition, required_clients
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class IID:
+class IID(Partition):
     """A random permutation in N parts whose sizes differ by one sample at most.
 
     Attributes:
-        seed: as in `Partition`.
     """
-
-    seed: int | None = None
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

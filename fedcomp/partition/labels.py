@@ -8,18 +8,18 @@ code sorts unstably, so that its label sets depend on the NumPy build; here the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_choice, check_count
-from fedcomp.partition.contract import check_parts, required_clients, required_labels
+from fedcomp.core.ranges import Whole
+from fedcomp.partition.contract import Partition, check_parts, required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(Partition):
     """Each client holds k labels; each class is shuffled and cut evenly over the clients that hold it.
 
     Attributes:
@@ -28,16 +28,10 @@ class Labels:
             label first. 100 clients with 3 of 10 labels make 10 distinct sets {0,1,2}, {3,4,5}, {6,7,8}, {9,0,1}, ...
             "random": each client draws k distinct labels; a label that no client drew then replaces a random holding
             of a label that several clients hold, so that every sample is used.
-        seed: as in `Partition`.
     """
 
-    labels_per_client: int = 3
+    labels_per_client: Annotated[int, Whole()] = 3
     variant: Literal["balanced", "random"] = "balanced"
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("partition.labels_per_client", self.labels_per_client)
-        check_choice("partition.variant", self.variant, ("balanced", "random"))
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -6,16 +6,18 @@ As in LEAF: S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
+from fedcomp.partition.contract import Partition
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Natural:
+class Natural(Partition):
     """Client i holds all training samples of one owner, in the dataset's order; clients are in the order of owners.
 
     N is the number of owners with enough samples (`num_clients=null`), or that many of them drawn by the key. The
@@ -26,11 +28,7 @@ class Natural:
         seed: as in `Partition`; without effect where all owners are clients.
     """
 
-    min_size: int = 1
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("partition.min_size", self.min_size)
+    min_size: Annotated[int, Whole()] = 1
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.partition.contract import Partition
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class OneEach:
+class OneEach(Partition):
     """As many clients as samples, in the samples' order; nothing is drawn.
 
     Attributes:
         seed: as in `Partition`; without effect.
     """
-
-    seed: int | None = None
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

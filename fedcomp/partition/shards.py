@@ -7,17 +7,18 @@ section 3 (2 shards a client); also the non-IID split of Rand-k-Spatial and Rand
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_count
-from fedcomp.partition.contract import required_clients, required_labels
+from fedcomp.core.ranges import Whole
+from fedcomp.partition.contract import Partition, required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Partition):
     """s shards a client out of s N shards, whose sizes differ by one sample at most.
 
     A shard is a run of samples sorted by label (equal labels keep their order in the dataset), so that few shards hold
@@ -25,14 +26,9 @@ class Shards:
 
     Attributes:
         shards_per_client: s, 1 or more.
-        seed: as in `Partition`.
     """
 
-    shards_per_client: int = 2
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count("partition.shards_per_client", self.shards_per_client)
+    shards_per_client: Annotated[int, Whole()] = 2
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -7,16 +7,17 @@ defaults: unlike FedAdam (`server=adam`) with bias correction and hardly any `ep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_interval
-from fedcomp.server.contract import Slots
+from fedcomp.core.ranges import Within
+from fedcomp.server.contract import ServerOptimizer, Slots
 
 
 @dataclass(frozen=True)
-class AdamW:
+class AdamW(ServerOptimizer):
     """m <- b1 m + (1 - b1) u; v <- b2 v + (1 - b2) u^2; theta <- theta - lr w theta + lr m^ / (sqrt(v^) + eps).
 
     m^ = m / (1 - b1^t) and v^ = v / (1 - b2^t) at step t = 1, 2, ...
@@ -25,18 +26,11 @@ class AdamW:
         lr: server learning rate. beta1, beta2: in [0, 1). eps: above 0. weight_decay: w, 0 or more.
     """
 
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        for name, value in (("lr", self.lr), ("eps", self.eps)):
-            check_interval(f"server.{name}", value, "(0, inf)")
-        for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
-            check_interval(f"server.{name}", value, "[0, 1)")
-        check_interval("server.weight_decay", self.weight_decay, "[0, inf)")
+    lr: Annotated[float, Within("(0, inf)")] = 1e-3
+    beta1: Annotated[float, Within("[0, 1)")] = 0.9
+    beta2: Annotated[float, Within("[0, 1)")] = 0.999
+    eps: Annotated[float, Within("(0, inf)")] = 1e-8
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.01
 
     def init(self, theta: Tensor) -> Slots:
         """m, v [D], t [1], and theta [D] itself, which decays."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from torch import Tensor
+
+from fedcomp.core.ranges import CheckedOptions
 
 Slots = tuple[Tensor, ...]
 
 
-class ServerOptimizer(Protocol):
+class ServerOptimizer(CheckedOptions, ABC):
     """Turns the aggregated update of the clients into the server's step; a value, its memory goes in and out."""
 
+    prefix = "server."
+
+    @abstractmethod
     def init(self, theta: Tensor) -> Slots:
         """First memories for parameters theta [D]."""
-        ...
 
+    @abstractmethod
     def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
         """The step [D] that is added to theta for an aggregated update [D] (mean of theta_i - theta)."""
-        ...

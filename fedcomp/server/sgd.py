@@ -9,15 +9,16 @@ lr / (1 - momentum) = 7 times the update.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
-from fedcomp.core.validate import check_interval
-from fedcomp.server.contract import Slots
+from fedcomp.core.ranges import Within
+from fedcomp.server.contract import ServerOptimizer, Slots
 
 
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(ServerOptimizer):
     """v <- momentum * v + update; theta <- theta + lr * v. lr = 1 without momentum is FedAvg.
 
     Attributes:
@@ -25,13 +26,12 @@ class Sgd:
         nesterov: theta <- theta + lr * (update + momentum * v) instead; needs a momentum above 0.
     """
 
-    lr: float = 1.0
-    momentum: float = 0.0
+    lr: Annotated[float, Within("(0, inf)")] = 1.0
+    momentum: Annotated[float, Within("[0, 1)")] = 0.0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        check_interval("server.lr", self.lr, "(0, inf)")
-        check_interval("server.momentum", self.momentum, "[0, 1)")
+        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise ValueError("server.nesterov=true needs a momentum above 0: give server.momentum, for instance 0.9")
 

@@ -42,7 +42,7 @@ from tests.looped import looped
 OPTIONS = [
     (Dense, {"precision": "int8"}, "precision=int8 must be one of float32, float16, bfloat16"),
     *(
-        (QSGD, {"levels": it}, r"levels=.* must be an integer in \[1, 8388608\]")
+        (QSGD, {"levels": it}, r"levels=.* must be a whole number from 1 to 8388608")
         for it in (0, 1.5, "many", True, 1 << 24)
     ),
     (QSGD, {"coding": "huffman"}, "coding=huffman must be one of auto, fixed, packed, elias"),
@@ -85,7 +85,7 @@ OPTIONS = [
     *((codec, {"scale": "max"}, "scale=max must be one of min_mse, unbiased") for codec in (Drive, Eden)),
     *((codec, {"rotations": 0}, "rotations=0 must be a whole number") for codec in (Drive, Eden, TurboQuantProd)),
     *((Eden, {"bits": it}, r"bits=.* must be a number in \(0, 8\]: bits an entry") for it in (0, -1, 8.5, True, "two")),
-    *((QuicFL, {"bits": bits}, r"bits=.* must be 1, 2, 3 or 4") for bits in (0, 5, 1.5, True, "two")),
+    *((QuicFL, {"bits": bits}, r"bits=.* must be one of 1, 2, 3, 4") for bits in (0, 5, 1.5, True, "two")),
     *(
         (TurboQuantProd, {"bits": bits}, r"bits=.* must be a whole number from 1 to 8.*takes fractions")
         for bits in (0, 2.5, 9)
@@ -108,7 +108,7 @@ OPTIONS = [
     (ProjSpatial, {"transform": "mean"}, "estimator.transform=mean must be one of one, avg, max, opt, online"),
     *((one, {"transform": "opt"}, "estimator.ratio=None goes with transform=opt") for one in (Spatial, ProjSpatial)),
     *(
-        (one, {"transform": "opt", "ratio": -2.0}, r"ratio=-2.0 must be in \[-1, n - 1\]")
+        (one, {"transform": "opt", "ratio": -2.0}, r"ratio=-2.0 must be a number in .*: R2/R1, in \[-1, n - 1\]")
         for one in (Spatial, ProjSpatial)
     ),
     (
@@ -118,23 +118,23 @@ OPTIONS = [
     ),
     *((codec, {"num_candidates": 0}, "^num_candidates=0 must be a whole") for codec in (MRC, MRCSign, MRCQuantiser)),
     (MRC, {"num_candidates": 2.5}, "num_candidates=2.5 must be a whole number"),
-    (MRC, {"num_candidates": 1 << 17}, "num_candidates=131072 must be at most 65536"),
+    (MRC, {"num_candidates": 1 << 17}, "num_candidates=131072 must be a whole number from 1 to 65536"),
     (MRC, {"repetitions": 0}, "repetitions=0 must be a whole number, 1 or more"),
-    *((codec, {"block": 0}, "block 0 must be a whole number of entries, from 1 to 65536") for codec in (MRC, MRCSign)),
-    (MRC, {"block": 70_000}, "block 70000 must be"),
+    *((codec, {"block": 0}, "block=0 must be a whole number from 1 to 65536: entries") for codec in (MRC, MRCSign)),
+    (MRC, {"block": 70_000}, "block=70000 must be"),
     *((codec, {"candidates": "mine"}, "candidates=mine must be one of shared, per_client") for codec in (MRC, MRCSign)),
     *((codec, {"bits": 12}, "bits=12 must be one of 8, 16, 32") for codec in (MRC, MRCSign)),
     *((MRC, {"clamp": clamp}, r"clamp=.* must be a number in \[0.00048828125, 0.5\)") for clamp in (0.0, 0.5)),
     (MRC, {"packing": "huffman"}, "packing=huffman must be one of fixed, digits"),
     (MRCSign, {"value": 0.0}, "value=0.0 must be a positive number"),
     *(
-        (MRCSign, {"K": rule}, "K=.* must be one of mean_abs, block_max, capacity, or K itself")
+        (MRCSign, {"K": rule}, "K=.* must be mean_abs, block_max, capacity, or a positive number: K itself")
         for rule in ("max", 0.0, -1, float("inf"), True)
     ),
     *((MRCQuantiser, {"levels": levels}, "levels=.* must be") for levels in (0, 1.5, 1 << 24)),
-    (Fixed, {"size": 0}, "size 0 must be a whole number of entries"),
-    (Adaptive, {"phi": 1.0}, "phi=1.0 must be a number above 1"),
-    (Adaptive, {"longest": 0}, "longest 0 must be"),
+    (Fixed, {"size": 0}, "size=0 must be a whole number"),
+    (Adaptive, {"phi": 1.0}, "phi=1.0 must be a number in .1, inf"),
+    (Adaptive, {"longest": 0}, "longest=0 must be"),
     (Adaptive, {"vote": "all"}, "vote=all must be one of majority, any"),
     (AdaptiveAverage, {"smallest": 20, "longest": 10}, "smallest=20 must be at most longest=10"),
 ]

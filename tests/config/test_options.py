@@ -61,7 +61,10 @@ def test_a_number_is_no_switch() -> None:
         (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a positive number"),
         (["algorithm=fedpm", "algorithm.clamp=abc"], "algorithm.clamp=abc must be a number"),
         (["algorithm=fedsparsify", "algorithm.sparsity=abc"], "algorithm.sparsity=abc must be a number"),
-        (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a number, or null"),
+        (
+            ["compressor=topk", "compressor.match_bits=abc"],
+            "compressor.match_bits=abc must be a positive number",
+        ),
         (
             ["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"],
             "compressor.value=abc must be",

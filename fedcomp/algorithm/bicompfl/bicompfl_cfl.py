@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
+from fedcomp.algorithm.bicompfl.bicompfl_gr import Relay
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, lengths
@@ -32,7 +32,6 @@ from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.compressor.predictors import EF21
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import SharedKnowledge
@@ -68,7 +67,7 @@ class BiCompFLCFL(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     uplink: Compressor
-    relay: str = "plain"
+    relay: Relay = "plain"
     weights: str = "uniform"
     ef21: bool = False
 
@@ -76,7 +75,7 @@ class BiCompFLCFL(Algorithm):
     told_weights = "all"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.relay", self.relay, RELAYS)
+        super().__post_init__()
         if self.ef21 and not (self.uplink.feedback == NoFeedback() and self.uplink.estimator == WeightedSum()):
             raise ValueError(
                 "algorithm.ef21 is a memory of its own: leave compressor.feedback=none and "

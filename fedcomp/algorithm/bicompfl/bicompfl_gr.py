@@ -18,6 +18,7 @@ Shape legend: M = N clients, D parameters, d of them masked, C running statistic
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,16 +27,15 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, blocks_at, part_of, starts
 from fedcomp.algorithm.masks.training import masked_models
 from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed, decided, decision
+from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Changing, Fixed, decided, decision
+from fedcomp.compressor.mrc.allocation.contract import Capacity
 from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
+from fedcomp.compressor.mrc.candidates import DOWNLINK, CandidateSource
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
-ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
-RELAYS = ("plain", "xor")
+Relay = Literal["plain", "xor"]
 """What a relay by broadcast costs: M messages, or the XORs of neighbours, M - 1."""
 
 
@@ -73,36 +73,36 @@ class BiCompFLGR(CodedMasks):
             compressor/mrc/allocation/.
     """
 
-    candidates: str = "shared"
+    candidates: CandidateSource = "shared"
     reconstruct: bool = False
-    relay: str = "plain"
-    allocation: str = "fixed"
+    relay: Relay = "plain"
+    allocation: Literal["fixed", "adaptive", "adaptive_avg"] = "fixed"
     longest: int = 4096
     smallest: int = 16
     phi: float = 3.0
     two_sided: bool | None = None
-    capacity: str = "nats"
+    capacity: Capacity = "nats"
 
     full_participation = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("algorithm.candidates", self.candidates, SOURCES)
-        check_choice("algorithm.relay", self.relay, RELAYS)
-        check_choice("algorithm.allocation", self.allocation, ALLOCATIONS)
-        try:
-            _ = self.strategy
-        except ValueError as error:
-            raise ValueError(f"algorithm: {error}") from error
+        _ = self.strategy  # it checks its own options
 
     @property
-    def strategy(self) -> Allocation:
+    def strategy(self) -> Fixed:
         """How vectors are cut into blocks."""
         if self.allocation == "adaptive":
             return Adaptive(self.block, self.longest, self.phi, bool(self.two_sided), capacity=self.capacity)
         if self.allocation == "adaptive_avg":
-            sided = True if self.two_sided is None else self.two_sided
-            return AdaptiveAverage(self.block, self.smallest, self.longest, self.phi, sided, capacity=self.capacity)
+            return AdaptiveAverage(
+                size=self.block,
+                smallest=self.smallest,
+                longest=self.longest,
+                phi=self.phi,
+                two_sided=self.two_sided is not False,
+                capacity=self.capacity,
+            )
         return Fixed(self.block)
 
     def estimate(self, num_clients: int) -> MaskEstimate:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.bicompfl.rest import Rest
+from fedcomp.algorithm.bicompfl.rest import MixHalfAfter, MixShare, MixUntil, Rest, Rule
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
@@ -70,17 +70,13 @@ class BiCompFLPR(CodedMasks):
     """
 
     split_downlink: bool = False
-    rest: str = "keep"
-    mix_share: float | None = None
-    mix_half_after: float | None = None
-    mix_until: int | None = None
+    rest: Rule = "keep"
+    mix_share: MixShare = None
+    mix_half_after: MixHalfAfter = None
+    mix_until: MixUntil = None
     optimise_prior: bool = False
 
     ignores_weights = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.others  # it checks its own options
 
     @property
     def others(self) -> Rest:

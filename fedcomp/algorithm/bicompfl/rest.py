@@ -17,14 +17,18 @@ Shape legend: M clients of the cohort, d masked parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.masks.coded import MaskEstimate
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import CheckedOptions, Whole, Within
 
-RESTS = ("keep", "qhat", "mix")
+Rule = Literal["keep", "qhat", "mix"]
+MixUntil = Annotated[int | None, Whole(meaning="the round from which blocks are kept")]
+MixHalfAfter = Annotated[float | None, Within("(0, inf)", "a number of rounds")]
+MixShare = Annotated[float | None, Within("(0, 1]", "the share of what was sent")]
 LARGEST = 253
 """Counts of so many samples, and the code of theta_0, fit into a byte."""
 STEPS = 1 << 20
@@ -32,36 +36,32 @@ STEPS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Rest:
+class Rest(CheckedOptions):
     """The rule for the other blocks.
 
     Attributes:
-        kind: keep, qhat or mix.
-        share: eta in the first round; None: 0.2. half_after: rounds after which it is half as large; None: it stays.
-        until: the round from which blocks are kept; None: never.
+        rest: keep, qhat or mix.
+        mix_share: eta in the first round; None: 0.2.
+        mix_half_after: rounds after which it is half as large; None: it stays.
+        mix_until: the round from which blocks are kept; None: never.
     """
 
-    kind: str = "keep"
-    share: float | None = None
-    half_after: float | None = None
-    until: int | None = None
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.rest", self.kind, RESTS)
-        check_interval("algorithm.mix_share", self.share, "(0, 1]", "the share of what was sent", or_null=True)
-        check_interval("algorithm.mix_half_after", self.half_after, "(0, inf)", "a number of rounds", or_null=True)
-        check_count("algorithm.mix_until", self.until, 1, "the round from which blocks are kept", or_null=True)
+    rest: Rule = "keep"
+    mix_share: MixShare = None
+    mix_half_after: MixHalfAfter = None
+    mix_until: MixUntil = None
+    prefix = "algorithm."
 
     def resolution(self, n_dl: int) -> int:
         """Samples that estimates are counts of: n_DL, or a multiple of it up to 253 where they are mixed."""
-        return n_dl * max(1, LARGEST // n_dl) if self.kind == "mix" else n_dl
+        return n_dl * max(1, LARGEST // n_dl) if self.rest == "mix" else n_dl
 
     def eta(self, round: int) -> int:
         """k in 0, ..., STEPS: the share of q^ in a round, counted from 0."""
-        if self.until is not None and round >= self.until:
+        if self.mix_until is not None and round >= self.mix_until:
             return 0
-        share = 0.2 if self.share is None else self.share
-        return int(share / (1 + (0 if self.half_after is None else round / self.half_after)) * STEPS + 0.5)
+        share = 0.2 if self.mix_share is None else self.mix_share
+        return int(share / (1 + (0 if self.mix_half_after is None else round / self.mix_half_after)) * STEPS + 0.5)
 
     def codes(
         self, codes: Tensor, sent: Tensor, n_ul: int, theta0: Tensor, estimate: MaskEstimate, round: int
@@ -72,9 +72,9 @@ class Rest:
             codes: [M, d] as they are. sent: [M, d] counts that the server decoded, of `n_ul` samples. theta0: [d].
         """
         num = estimate.num
-        if self.kind == "qhat":
+        if self.rest == "qhat":
             return (sent * (num // n_ul)).to(codes.dtype)
-        k = self.eta(round) if self.kind == "mix" else 0
+        k = self.eta(round) if self.rest == "mix" else 0
         if not k:
             return codes
         first = estimate.thresholds(estimate.first(theta0), theta0).to(torch.int64)

@@ -20,6 +20,7 @@ Shape legend: N clients, all take part, D parameters, C running statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -30,7 +31,7 @@ from fedcomp.algorithm.updates.metrics import lengths, servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
@@ -64,14 +65,14 @@ class CSER(Algorithm):
     server: ServerOptimizer
     uplink: Compressor
     downlink: Compressor
-    period: int = 50
+    period: Annotated[int, Whole()] = 50
 
     weights = "uniform"
     full_participation = True
     client_models = ("test",)
 
     def __post_init__(self) -> None:
-        check_count("algorithm.period", self.period)
+        super().__post_init__()
         check_parts(self.server, self.uplink, self.downlink)
         self._with_error_memory()
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
@@ -69,7 +70,7 @@ class LIEC(Algorithm):
     server: ServerOptimizer
     uplink: Compressor
     downlink: Compressor
-    period: int = 50
+    period: Annotated[int, Whole()] = 50
     fused_average: bool = False
 
     weights = "uniform"
@@ -77,7 +78,7 @@ class LIEC(Algorithm):
     client_models = ("test",)
 
     def __post_init__(self) -> None:
-        check_count("algorithm.period", self.period)
+        super().__post_init__()
         check_parts(self.server, self.uplink, self.downlink)
         _ = self._down
 

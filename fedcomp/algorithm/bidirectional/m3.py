@@ -24,6 +24,7 @@ Shape legend: N clients, all of whom take part, D parameters, C running statisti
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -41,12 +42,14 @@ from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire.coding import bits_for
 
 FULL = Dense()
 """What carries whole vectors, 32 bits an entry."""
+
+Probability = Annotated[float | None, Within("[0, 1]", "a probability; null for 1 / num_clients")]
 
 
 @dataclass(frozen=True)
@@ -122,22 +125,17 @@ class M3(Algorithm):
     server: ServerOptimizer
     uplink: Compressor
     downlink: Compressor
-    p_down: float | None = None
-    p_up: float | None = None
-    beta: float = 0.5
-    differences: str = "marina"
-    uplink_entries: str = "per_client"
+    p_down: Probability = None
+    p_up: Probability = None
+    beta: Annotated[float, Within("(0, 1]", "1 is no momentum")] = 0.5
+    differences: Literal["marina", "ef21"] = "marina"
+    uplink_entries: Literal["per_client", "compressor"] = "per_client"
 
     weights = "uniform"
     full_participation = True
 
     def __post_init__(self) -> None:
-        for name in ("p_down", "p_up"):
-            meaning = "a probability; null for 1 / num_clients"
-            check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1]", meaning, or_null=True)
-        check_interval("algorithm.beta", self.beta, "(0, 1]", "1 is no momentum")
-        check_choice("algorithm.differences", self.differences, ("marina", "ef21"))
-        check_choice("algorithm.uplink_entries", self.uplink_entries, ("per_client", "compressor"))
+        super().__post_init__()
         for name, part in (("compressor", self.uplink), ("downlink", self.downlink)):
             if part.feedback != NoFeedback() or part.estimator != WeightedSum():
                 raise ValueError(

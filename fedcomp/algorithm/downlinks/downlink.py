@@ -29,6 +29,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort, server
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.core.validate import check_choice
 
 State = TypeVar("State")
@@ -38,8 +39,10 @@ SENDS = ("model", "step", "mean_update")
 """What `CompressedDownlink` carries: the model, the server's step, or the mean update."""
 
 
-class Downlink(ABC, Generic[State, Mean]):
+class Downlink(CheckedOptions, ABC, Generic[State, Mean]):
     """A downlink that sends nothing yet. `State` is its memory; `Mean` is what the server averages, mostly [D]."""
+
+    prefix = "algorithm."
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ Shape legend: d masked parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -13,11 +14,11 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, is_number
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
-SMOOTHINGS = ("affine", "clip")
+Smoothing = Literal["affine", "clip"]
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,17 @@ class MaskCounts:
 
 
 @dataclass(frozen=True)
-class BetaPosterior:
+class BetaPosterior(CheckedOptions):
     """theta is the mode (a - 1) / (a + b - 2) with a = prior + ones, b = prior + total - ones, kept away from 0 and 1.
 
     Attributes:
         prior: lambda_0, at least 1. smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
     """
 
-    prior: float
-    smoothing: str
+    prior: Annotated[float, Within("[1, inf)", "with less the posterior has no mode")]
+    smoothing: Smoothing
     clamp: float
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
-        if not is_number(self.prior) or not 1 <= self.prior < float("inf"):
-            raise ValueError(
-                f"algorithm.prior={self.prior} must be a number of at least 1, or the posterior has no mode"
-            )
+    prefix = "algorithm."
 
     def mode(self, counts: MaskCounts) -> Tensor:
         """theta [d]."""

@@ -6,6 +6,7 @@ Shape legend: M clients of the cohort, D parameters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import Tensor
 
@@ -15,9 +16,10 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 
-MASKS = ("model", "update")
+Density = Annotated[float, Within("(0, 1]", "the share of the model that is sent down")]
+Masked = Literal["model", "update"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,8 @@ class MaskedModel(Downlink[Tensor, Tensor]):
 
     sends_model = True
 
-    density: float
-    mask: str
-
-    def __post_init__(self) -> None:
-        check_interval("algorithm.density", self.density, "(0, 1]", "the share of the model that is sent down")
-        check_choice("algorithm.mask", self.mask, MASKS)
+    density: Density
+    mask: Masked
 
     @property
     def compressor(self) -> Compressor:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.server import ServerOptimizer, Slots
 
 WHOLE = Compressor(Dense())
@@ -81,11 +82,11 @@ class GradientEstimate(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     uplink: Compressor
-    estimate: str = "dasha"
-    a: float | None = None
-    p: float | None = None
-    omega: float | None = None
-    start: str = "zero"
+    estimate: Literal["dasha", "marina"] = "dasha"
+    a: Annotated[float | None, Within("(0, 1]", "a probability")] = None
+    p: Annotated[float | None, Within("(0, 1]", "a probability")] = None
+    omega: Annotated[float | None, Within("[0, inf)")] = None
+    start: Literal["zero", "gradient"] = "zero"
 
     weights = "uniform"
     full_participation = True
@@ -93,14 +94,10 @@ class GradientEstimate(Algorithm):
     when_slow = "one exact gradient a round learns slowly: more rounds, or a larger client.lr"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.estimate", self.estimate, ("dasha", "marina"))
-        check_choice("algorithm.start", self.start, ("zero", "gradient"))
+        super().__post_init__()
         name = self.estimate.upper()
         check_client(name, self.client)
         check_decodable(name, self.uplink)
-        check_interval("algorithm.a", self.a, "(0, 1]", "a probability", or_null=True)
-        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
-        check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         if not self.uplink.codec.unbiased:
             raise ValueError(
                 f"{name} needs an unbiased compressor, not {type(self.uplink.codec).__name__} as configured: take "

@@ -12,6 +12,7 @@ import logging
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -23,10 +24,12 @@ from fedcomp.client.gd import GD
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 
 log = logging.getLogger("fedcomp")
+
+Constant = Annotated[float | None, Within("(0, inf)", "null where it is unknown")]
 
 
 def check_client(name: str, client: LocalSolver) -> None:
@@ -67,9 +70,7 @@ def check_no_stats(name: str, stats: Tensor) -> None:
 
 
 def check_constants(smoothness: float | None, convexity: float | None, lr: float) -> None:
-    """Raise ValueError unless L and mu are None or positive with mu <= L, and the step lr is below 2 / L."""
-    for name, value in (("smoothness", smoothness), ("convexity", convexity)):
-        check_interval(f"algorithm.{name}", value, "(0, inf)", "null where it is unknown", or_null=True)
+    """Raise ValueError unless mu <= L where both are known, and the step lr is below 2 / L."""
     if smoothness is not None and convexity is not None and convexity > smoothness:
         raise ValueError(
             f"algorithm.convexity={convexity} is above algorithm.smoothness={smoothness}: no function is such"

@@ -31,12 +31,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.exact.local_steps import (
+    Constant,
     check_client,
     check_constant_step,
     check_constants,
@@ -50,10 +52,12 @@ from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_dec
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 
 ROUNDING = 1e-9
+
+DualStep = Annotated[float | None, Within("(0, inf)", "a step of LoCoDL; null: 1 / (1 + omega_av)")]
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,13 @@ class LoCoDL(Algorithm):
 
     client: LocalSolver
     uplink: Compressor
-    p: float | None = 0.2
-    rho: float | None = None
-    chi: float | None = None
-    omega: float | None = None
-    smoothness: float | None = None
-    convexity: float | None = None
-    schedule: str = "random"
+    p: Annotated[float | None, Within("(0, 1]", "a probability")] = 0.2
+    rho: DualStep = None
+    chi: DualStep = None
+    omega: Annotated[float | None, Within("[0, inf)")] = None
+    smoothness: Constant = None
+    convexity: Constant = None
+    schedule: Literal["random", "period"] = "random"
     relay: bool = False
 
     weights = "uniform"
@@ -113,16 +117,11 @@ class LoCoDL(Algorithm):
     client_models = ("mean",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_client("LoCoDL", self.client)
         check_constant_step("LoCoDL", self.client)
         check_decodable("LoCoDL", self.uplink)
-        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
-        for name, value in (("rho", self.rho), ("chi", self.chi)):
-            meaning = "a step of LoCoDL; null: 1 / (1 + omega_av)"
-            check_interval(f"algorithm.{name}", value, "(0, inf)", meaning, or_null=True)
-        check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         check_constants(self.smoothness, self.convexity, self.client.lr)
-        check_choice("algorithm.schedule", self.schedule, ("random", "period"))
         if self.schedule == "period" and self.smoothness is not None and self.client.lr > 1.5 / self.smoothness:
             raise ValueError(
                 "algorithm.schedule=period needs client.lr of at most 1.5 / algorithm.smoothness, not "

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.exact.local_steps import (
+    Constant,
     check_client,
     check_constant_step,
     check_constants,
@@ -45,9 +47,9 @@ from fedcomp.algorithm.exact.local_steps import (
 from fedcomp.client import LocalSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.to_device import to_device
-from fedcomp.core.validate import check_interval, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
@@ -129,25 +131,18 @@ class Tamuna(Algorithm):
     """
 
     client: LocalSolver
-    sparsity: int = 2
-    p: float | None = 0.2
-    chi: float | None = None
-    smoothness: float | None = None
-    convexity: float | None = None
+    sparsity: Annotated[int, Whole(2, "by how many clients of a round an entry is sent")] = 2
+    p: Annotated[float | None, Within("(0, 1]", "a probability")] = 0.2
+    chi: Annotated[float | None, Within("(0, inf)", "the length of a dual step; null: the theory's")] = None
+    smoothness: Constant = None
+    convexity: Constant = None
 
     weights = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_client("TAMUNA", self.client)
         check_constant_step("TAMUNA", self.client)
-        if not is_whole(self.sparsity) or self.sparsity < 2:
-            raise ValueError(
-                f"algorithm.sparsity={self.sparsity} must be a whole number, 2 or more: by how many clients of a round "
-                "an entry is sent"
-            )
-        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
-        meaning = "the length of a dual step; null: the theory's"
-        check_interval("algorithm.chi", self.chi, "(0, inf)", meaning, or_null=True)
         check_constants(self.smoothness, self.convexity, self.client.lr)
         if self.p is None and (self.smoothness is None or self.convexity is None):
             raise ValueError(

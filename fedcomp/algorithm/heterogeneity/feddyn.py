@@ -24,6 +24,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 
 
@@ -71,14 +72,14 @@ class FedDyn(Algorithm):
 
     client: LocalSolver
     uplink: Compressor
-    alpha: float = 0.1
+    alpha: Annotated[float, Within("(0, inf)", "the weight of the pull to the server's model")] = 0.1
     weights: str = "uniform"
 
     ignores_weights = True
     told_weights = "own"
 
     def __post_init__(self) -> None:
-        check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")
+        super().__post_init__()
         check_no_pull("FedDyn", self.client)
         check_decodable("FedDyn", self.uplink)
         if not self.uplink.codec.contractive:

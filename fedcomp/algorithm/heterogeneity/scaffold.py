@@ -24,6 +24,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -44,7 +45,6 @@ from fedcomp.client.full_gradient import full_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice
 from fedcomp.server import ServerOptimizer
 
 AT_ONCE = 64
@@ -65,14 +65,14 @@ class Scaffold(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     uplink: Compressor
-    option: str = "II"
+    option: Literal["I", "II"] = "II"
     alpha: float | None = None
 
     weights = "uniform"
     ignores_weights = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.option", self.option, ("I", "II"))
+        super().__post_init__()
         if self.option == "II":
             check_mean_gradient("SCAFFOLD with algorithm.option=II", self.client)
         check_no_pull("SCAFFOLD", self.client)

@@ -25,6 +25,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -46,7 +47,6 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice
 from fedcomp.server import ServerOptimizer
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -80,13 +80,13 @@ class Scallion(Algorithm):
     uplink: Compressor
     downlink: Compressor
     alpha: float | None = None
-    sends: str = "auto"
+    sends: Literal["auto", "model", "mean_update"] = "auto"
 
     weights = "uniform"
     ignores_weights = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.sends", self.sends, ("auto", "model", "mean_update"))
+        super().__post_init__()
         check_mean_gradient("SCALLION", self.client)
         check_no_pull("SCALLION", self.client)
         check_decodable("SCALLION", self.uplink)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -33,21 +34,19 @@ from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, mean_entropy
 from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.client.solver import learning_rate_factor
-from fedcomp.compressor.fuse_filter import FuseFilter
+from fedcomp.compressor.fuse_filter import Arity, Fingerprint, FuseFilter
 from fedcomp.compressor.sparsifiers.sparse_indices import places_field, read_places
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Shortest, Unsigned, bits_for
 from fedcomp.wire.payload import CountFrom
 
-CODINGS = ("filter", "places", "arithmetic", "auto")
-DRAWS = ("coupled", "independent")
-REFERENCES = ("client", "shared")
-SCHEDULES = ("constant", "cosine")
 KEPT = 1e-6
 """How far probabilities stay from 0 and 1 in the divergence that flips are ranked by."""
+
+Share = Annotated[float, Within("(0, 1]", "the share of a client's flips that it sends")]
 
 
 @dataclass(frozen=True)
@@ -65,35 +64,26 @@ class DeltaMask(MaskProbabilities):
         weights: "uniform".
     """
 
-    kappa: float = 0.8
-    kappa_final: float = 0.8
-    schedule: str = "cosine"
-    draw: str = "coupled"
-    reference: str = "client"
-    coding: str = "filter"
-    fingerprint: int = 8
-    arity: int = 4
-    reset_every: int | None = None
-    weights: str = "uniform"
+    kappa: Share = 0.8
+    kappa_final: Share = 0.8
+    schedule: Literal["constant", "cosine"] = "cosine"
+    draw: Literal["coupled", "independent"] = "coupled"
+    reference: Literal["client", "shared"] = "client"
+    coding: Literal["filter", "places", "arithmetic", "auto"] = "filter"
+    fingerprint: Fingerprint = 8
+    arity: Arity = 4
+    reset_every: Annotated[int | None, Whole(0, "a number of rounds; 0 for never")] = None
+    weights: Literal["uniform"] = "uniform"
 
     ignores_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("kappa", self.kappa), ("kappa_final", self.kappa_final)):
-            check_interval(f"algorithm.{name}", value, "(0, 1]", "the share of a client's flips that it sends")
-        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
-        check_choice("algorithm.draw", self.draw, DRAWS)
-        check_choice("algorithm.reference", self.reference, REFERENCES)
-        check_choice("algorithm.coding", self.coding, CODINGS)
-        check_choice("algorithm.weights", self.weights, ("uniform",))
-        check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never", or_null=True)
         if self.draw == "coupled" and self.reference == "shared":
             raise ValueError(
                 "algorithm.draw=coupled with algorithm.reference=shared makes all clients' masks alike, so that theta "
                 "becomes the drawn mask: take algorithm.reference=client, or algorithm.draw=independent"
             )
-        _ = self.filter  # it checks its own options
 
     @property
     def filter(self) -> FuseFilter:

@@ -23,7 +23,7 @@ statistics. Trained rows are [M, D + 2 L]: m, with changes of the dense columns 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -44,13 +44,12 @@ from fedcomp.core.parameter_layout import (
     ParameterTensor,
     is_normalisation,
 )
-from fedcomp.core.validate import check_choice, check_interval, is_number
+from fedcomp.core.ranges import Within
+from fedcomp.core.validate import is_number
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
-
-BIASES = ("binarised", "dense")
 
 
 @dataclass(frozen=True)
@@ -87,18 +86,15 @@ class FedBAT(Algorithm):
     server: ServerOptimizer
     downlink: Compressor
     phi: float = 0.5
-    rho: float = 6.0
-    alpha_min: float = 5e-4
-    alpha_max: float = 5e-2
+    rho: Annotated[float, Within("[0, inf)")] = 6.0
+    alpha_min: Annotated[float, Within("(0, inf)", "the smallest step size of an entry")] = 5e-4
+    alpha_max: Annotated[float, Within("(0, inf)", "the largest step size of an entry")] = 5e-2
     alpha0: str | float = "mean"
-    biases: str = "binarised"
+    biases: Literal["binarised", "dense"] = "binarised"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.biases", self.biases, BIASES)
-        check_interval("algorithm.rho", self.rho, "[0, inf)")
-        check_interval("algorithm.alpha_min", self.alpha_min, "(0, inf)", "the smallest step size of an entry")
-        check_interval("algorithm.alpha_max", self.alpha_max, "(0, inf)", "the largest step size of an entry")
+        super().__post_init__()
         if self.alpha_min > self.alpha_max:
             raise ValueError(f"algorithm.alpha_min={self.alpha_min} must be at most alpha_max={self.alpha_max}")
         if self.alpha0 != "mean" and not (is_number(self.alpha0) and 0 < float(self.alpha0) < float("inf")):

@@ -21,6 +21,7 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -30,15 +31,11 @@ from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_interval, is_whole
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Float, Shortest, Unsigned
 
-LEVELS = ("asymmetric", "symmetric")
-BIASES = ("dense", "coded")
-VIRTUAL = ("own", "shared")
-CODINGS = ("plain", "flips")
 MOST_BITS = 16
 
 
@@ -108,26 +105,16 @@ class FedBiF(Algorithm):
     """
 
     client: LocalSolver
-    bits: int = 3
-    levels: str = "asymmetric"
-    range_factor: float = 1.0
-    virtual_scale: float = 1e-3
-    virtual: str = "own"
-    coding: str = "plain"
-    biases: str = "dense"
+    bits: Annotated[int, Whole(most=MOST_BITS)] = 3
+    levels: Literal["asymmetric", "symmetric"] = "asymmetric"
+    range_factor: Annotated[float, Within("(0, inf)", "the range of levels over max |w|")] = 1.0
+    virtual_scale: Annotated[float, Within("(0, inf)", "how far from 0 virtual bits begin")] = 1e-3
+    virtual: Literal["own", "shared"] = "own"
+    coding: Literal["plain", "flips"] = "plain"
+    biases: Literal["dense", "coded"] = "dense"
     weights: str = "samples"
 
     when_slow = "few levels of a weight bound what is learnt: more algorithm.bits, or more rounds"
-
-    def __post_init__(self) -> None:
-        if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"algorithm.bits={self.bits} must be a whole number from 1 to {MOST_BITS}")
-        check_choice("algorithm.levels", self.levels, LEVELS)
-        check_interval("algorithm.range_factor", self.range_factor, "(0, inf)", "the range of levels over max |w|")
-        check_interval("algorithm.virtual_scale", self.virtual_scale, "(0, inf)", "how far from 0 virtual bits begin")
-        check_choice("algorithm.virtual", self.virtual, VIRTUAL)
-        check_choice("algorithm.coding", self.coding, CODINGS)
-        check_choice("algorithm.biases", self.biases, BIASES)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedBiFState:
         """The first float weights. Raises ValueError: nothing to code, or (on a CPU) nothing but zeros."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
@@ -31,7 +31,6 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice
 from fedcomp.evaluation.personal import PersonalModels
 
 
@@ -64,12 +63,9 @@ class FedSALoRA(Algorithm):
 
     client: LocalSolver
     uplink: Compressor
-    weights: str = "samples"
+    weights: Weights = "samples"
 
     personalised = True
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSALoRAState:
         """The first model everywhere. Raises ValueError: it has no adapters, or does not train their A."""

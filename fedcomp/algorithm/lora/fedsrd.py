@@ -23,22 +23,23 @@ matrix o outputs, i inputs, r rank, R columns of a stack.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.products import singular, stacked
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.seed import SEEDS
+from fedcomp.compressor.seed import SeedCost
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand, places_field, read_places
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors, LoraLayout
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 
@@ -68,27 +69,21 @@ class FedSRD(Algorithm):
         base, upper, curve: shares of a factor's entries that are pruned, `base` + `upper` below 1.
         truncates: whether W is cut to rank r. first: the factor of the first round, "b" or "a".
         drop: share of the server's step that is left out. seed_cost: of its mask, "sent" (64 bits) or "derived" (0).
-        weights: one of `WEIGHTS`.
+        weights: one of `Weights`.
     """
 
     client: LocalSolver
-    base: float = 0.85
-    upper: float = 0.11
-    curve: float = 0.1
+    base: Annotated[float, Within("[0, 1)", "the least share of entries that is pruned")] = 0.85
+    upper: Annotated[float, Within("[0, 1)", "the most that kurtosis adds to algorithm.base")] = 0.11
+    curve: Annotated[float, Within("[0, inf)", "the factor of the kurtosis' logarithm")] = 0.1
     truncates: bool = True
-    first: str = "b"
-    drop: float = 0.9
-    seed_cost: str = "sent"
-    weights: str = "uniform"
+    first: Literal["b", "a"] = "b"
+    drop: Annotated[float, Within("[0, 1)", "the share of the step that is left out")] = 0.9
+    seed_cost: SeedCost = "sent"
+    weights: Weights = "uniform"
 
     def __post_init__(self) -> None:
-        check_interval("algorithm.base", self.base, "[0, 1)", "the least share of entries that is pruned")
-        check_interval("algorithm.upper", self.upper, "[0, 1)", "the most that kurtosis adds to algorithm.base")
-        check_interval("algorithm.curve", self.curve, "[0, inf)", "the factor of the kurtosis' logarithm")
-        check_interval("algorithm.drop", self.drop, "[0, 1)", "the share of the step that is left out")
-        check_choice("algorithm.first", self.first, tuple(TURNS))
-        check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
+        super().__post_init__()
         if self.base + self.upper >= 1:
             raise ValueError(
                 f"algorithm.base + algorithm.upper is {self.base + self.upper:g}, but must be below 1: all is pruned"

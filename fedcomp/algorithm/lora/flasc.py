@@ -25,14 +25,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.masked_model import MaskedModel
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
+from fedcomp.algorithm.downlinks.masked_model import Density, Masked, MaskedModel
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -66,13 +65,9 @@ class FLASC(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     uplink: Compressor
-    density: float = 0.25
-    mask: str = "model"
-    weights: str = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
-        _ = self.down  # it checks its own options
+    density: Density = 0.25
+    mask: Masked = "model"
+    weights: Weights = "uniform"
 
     @property
     def down(self) -> MaskedModel:

@@ -20,11 +20,12 @@ o outputs, i inputs, r rank, e kept components beyond it; E the sum of e (o + i)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.components import DENSE, Components, train_own
 from fedcomp.algorithm.lora.products import singular, stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -33,7 +34,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors, LoraLayout, LoraMatrix
 from fedcomp.core.pytree import take_rows
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.ranges import Whole
 
 TINY = torch.finfo(torch.float64).tiny
 
@@ -68,14 +69,13 @@ class FlexLoRA(Algorithm):
 
     client: LocalSolver
     ranks: Ranks = None
-    residual: int = 0
-    weights: str = "samples"
+    residual: Annotated[int, Whole(0, "components that the server keeps")] = 0
+    weights: Weights = "samples"
     uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_ranks(self.ranks)
-        check_count("algorithm.residual", self.residual, 0, "components that the server keeps")
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FlexLoRAState:
         """The first adapters, and no residual. ValueError: the model has none, or other ranks."""

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
 from fedcomp.algorithm.lora.components import DENSE, Components, fresh_factors
 from fedcomp.algorithm.lora.products import stacked
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -36,12 +37,9 @@ from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraMatrix
 from fedcomp.core.pytree import take_rows
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
-
-SENDS = ("stack", "weights", "shortest")
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,13 @@ class FLoRA(Algorithm):
 
     client: LocalSolver
     ranks: Ranks = None
-    sends: str = "shortest"
-    weights: str = "samples"
+    sends: Literal["stack", "weights", "shortest"] = "shortest"
+    weights: Weights = "samples"
     uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_ranks(self.ranks)
-        check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLoRAState:
         """The base with the first adapter, 0 as a rule, added. ValueError: the model has none, or other ranks."""

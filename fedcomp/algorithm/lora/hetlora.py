@@ -21,11 +21,12 @@ o outputs, i inputs, r rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.components import DENSE, Components, train_own
 from fedcomp.algorithm.lora.products import product_norms
 from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
@@ -36,7 +37,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 
 
 @dataclass(frozen=True)
@@ -70,19 +71,16 @@ class HetLoRA(Algorithm):
     ranks: Ranks = None
     norms: bool = True
     dilute: bool = True
-    weights: str = "uniform"
-    gamma: float | None = None
-    penalty: float = 0.001
+    weights: Weights = "uniform"
+    gamma: Annotated[float | None, Within("(0, 1)", "the share of components that pruning keeps")] = None
+    penalty: Annotated[float, Within("[0, inf)", "the weight of what may be pruned")] = 0.001
     uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_ranks(self.ranks)
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
-        if self.gamma is not None:
-            check_interval("algorithm.gamma", self.gamma, "(0, 1)", "the share of components that pruning keeps")
-            if not isinstance(self.uplink.codec, Dense):
-                raise ValueError("algorithm.gamma changes what a client has while it trains: take compressor=dense")
-        check_interval("algorithm.penalty", self.penalty, "[0, inf)", "the weight of what may be pruned")
+        if self.gamma is not None and not isinstance(self.uplink.codec, Dense):
+            raise ValueError("algorithm.gamma changes what a client has while it trains: take compressor=dense")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> HetLoRAState:
         """The first adapters. ValueError: the model has none, or other ranks."""

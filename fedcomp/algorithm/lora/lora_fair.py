@@ -19,11 +19,12 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.products import stacked
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
@@ -32,7 +33,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,16 @@ class LoRAFAIR(Algorithm):
 
     Attributes:
         client: trains locally. uplink: carries theta_i - theta.
-        ridge: lambda, positive. weights: one of `WEIGHTS`.
+        ridge: lambda, positive. weights: one of `Weights`.
     """
 
     client: LocalSolver
     uplink: Compressor
-    ridge: float = 0.01
-    weights: str = "samples"
+    ridge: Annotated[float, Within("(0, inf)", "it bounds the correction of B")] = 0.01
+    weights: Weights = "samples"
 
     def __post_init__(self) -> None:
-        check_interval("algorithm.ridge", self.ridge, "(0, inf)", "it bounds the correction of B")
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
+        super().__post_init__()
         check_decodable("LoRA-FAIR", self.uplink)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LoRAFAIRState:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import WEIGHTS, Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.downlinks.missed_parts import MissedParts, PartChanges
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import check_trains_parts, train_part, training_metrics
@@ -33,7 +33,6 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import check_choice
 
 HALVES = ("B", "A")
 """In their order; part 2 of the downlink is what is trained beside the adapters."""
@@ -66,10 +65,10 @@ class RoLoRA(Algorithm):
 
     client: LocalSolver
     uplink: Compressor
-    weights: str = "samples"
+    weights: Weights = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.weights", self.weights, WEIGHTS)
+        super().__post_init__()
         check_trains_parts("rolora", self.client)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> RoLoRAState:

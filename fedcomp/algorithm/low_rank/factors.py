@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,9 +25,9 @@ from torch.nn import functional
 
 from fedcomp.core.parameter_layout import ParameterTensor
 
-TYPES = ("mat", "kron")
-PATTERNS = ("ab", "fab", "fab+cfd")
-VIEWS = ("memory", "out_fan_in")
+FactorType = Literal["mat", "kron"]
+FactorPattern = Literal["ab", "fab", "fab+cfd"]
+View = Literal["memory", "out_fan_in"]
 
 
 @dataclass(frozen=True)

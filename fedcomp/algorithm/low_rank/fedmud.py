@@ -30,22 +30,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
+from fedcomp.algorithm.low_rank.factors import FactorPattern, Factors, FactorType, Product, View
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.random.keys import Key
 
-DISTRIBUTIONS = ("auto", "uniform", "normal")
-SENDS = ("factors", "model")
 LOWERED_BY = 0.001
 
 
@@ -82,30 +81,21 @@ class FedMUD(Algorithm):
     """
 
     client: LocalSolver
-    type: str = "kron"
-    pattern: str = "fab+cfd"
-    ratio: float = 0.03125
+    type: FactorType = "kron"
+    pattern: FactorPattern = "fab+cfd"
+    ratio: Annotated[float, Within("(0, 1]", "the share of numbers that are trained")] = 0.03125
     search: bool = True
-    skip_first: int = 1
-    skip_last: int = 1
-    interval: int = 1
-    distribution: str = "auto"
-    magnitude: float = 5.0
-    view: str = "memory"
-    sends: str = "factors"
+    skip_first: Annotated[int, Whole(0)] = 1
+    skip_last: Annotated[int, Whole(0)] = 1
+    interval: Annotated[int, Whole()] = 1
+    distribution: Literal["auto", "uniform", "normal"] = "auto"
+    magnitude: Annotated[float, Within("(0, inf)", "the size of fixed factors")] = 5.0
+    view: View = "memory"
+    sends: Literal["factors", "model"] = "factors"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.type", self.type, TYPES)
-        check_choice("algorithm.pattern", self.pattern, PATTERNS)
-        check_choice("algorithm.view", self.view, VIEWS)
-        check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("algorithm.sends", self.sends, SENDS)
-        check_count("algorithm.interval", self.interval)
-        check_interval("algorithm.magnitude", self.magnitude, "(0, inf)", "the size of fixed factors")
-        check_interval("algorithm.ratio", self.ratio, "(0, 1]", "the share of numbers that are trained")
-        for name in ("skip_first", "skip_last"):
-            check_count(f"algorithm.{name}", getattr(self, name), least=0)
+        super().__post_init__()
         if isinstance(self.client, Muon):
             raise ValueError(
                 "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors of them: "

@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -41,7 +42,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import Field, Payload
@@ -49,9 +50,6 @@ from fedcomp.wire.coding import Float
 
 log = logging.getLogger("fedcomp")
 
-MEMORIES = ("own", "mean", "none")
-SENDS = ("factors", "model")
-MODES = ("aggregated", "independent")
 TINY = torch.finfo(torch.float32).tiny
 
 
@@ -90,31 +88,24 @@ class PowerSGD(Algorithm):
 
     client: LocalSolver
     server: ServerOptimizer
-    rank: int = 2
-    min_ratio: float = 2.0
-    mode: str = "aggregated"
-    iterations: int = 1
+    rank: Annotated[int, Whole()] = 2
+    min_ratio: Annotated[float, Within("[0, inf)")] = 2.0
+    mode: Literal["aggregated", "independent"] = "aggregated"
+    iterations: Annotated[int, Whole()] = 1
     warm_start: bool | None = None
-    refresh_every: int = 0
-    memory: str = "own"
-    decay: float = 1.0
-    sends: str = "factors"
+    refresh_every: Annotated[int, Whole(0, "a number of rounds; 0 for never")] = 0
+    memory: Literal["own", "mean", "none"] = "own"
+    decay: Annotated[float, Within("(0, 1]", "1 keeps the whole error")] = 1.0
+    sends: Literal["factors", "model"] = "factors"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        check_count("algorithm.rank", self.rank)
-        check_interval("algorithm.min_ratio", self.min_ratio, "[0, inf)")
-        check_choice("algorithm.mode", self.mode, MODES)
-        check_count("algorithm.iterations", self.iterations)
-        check_choice("algorithm.memory", self.memory, MEMORIES)
-        check_choice("algorithm.sends", self.sends, SENDS)
+        super().__post_init__()
         if self.sends == "model" and self.memory == "mean":
             raise ValueError(
                 "algorithm.memory=mean is what is left of the mean, which algorithm.sends=model tells nobody: take "
                 "memory=own, or sends=factors"
             )
-        check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
-        check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
 
     @property
     def several_uplinks(self) -> bool:

@@ -10,22 +10,24 @@ Shape legend: M clients of the cohort, D parameters, d of them masked, B blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
-from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_part
+from fedcomp.algorithm.masks.frozen_weights import Frozen, FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import MaskTraining, Ste, TestedMask, masked_part
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.codec import check_candidates
+from fedcomp.compressor.mrc.blocks import Blocks, BlockSize
+from fedcomp.compressor.mrc.codec import NumCandidates, ThresholdBits
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
-from fedcomp.compressor.mrc.thresholds import FORMS, clamped, from_counts, quantised
+from fedcomp.compressor.mrc.thresholds import clamped, from_counts, quantised
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, options_of
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import options_of
 from fedcomp.wire import SharedKnowledge
 
 
@@ -44,9 +46,9 @@ class MaskEstimate:
     """
 
     num: int
-    bits: int = 8
+    bits: ThresholdBits = 8
     clamp: float = 0.01
-    form: str = "clip"
+    form: Literal["clip", "affine"] = "clip"
 
     def first(self, like: Tensor) -> Tensor:
         """Codes of the shape and device of `like` that all mean theta_0."""
@@ -93,36 +95,29 @@ class CodedMasks(Algorithm):
     """
 
     client: LocalSolver
-    n_is: int = 256
-    n_ul: int = 1
-    n_dl: int | None = None
-    block: int = 256
-    bits: int = 8
+    n_is: NumCandidates = 256
+    n_ul: Annotated[int, Whole()] = 1
+    n_dl: Annotated[int | None, Whole()] = None
+    block: BlockSize = 256
+    bits: ThresholdBits = 8
     clamp: float = 0.01
-    form: str = "clip"
-    frozen: str = "signed_constant"
+    form: Literal["clip", "affine"] = "clip"
+    frozen: Frozen = "signed_constant"
     gain: str | float = "e_fan_in"
     theta0: str | float = "normal"
-    ste: str = "p_weighted"
-    test: str = "sample"
-    test_samples: int = 1
-    ess_every: int = 10
-    weights: str = "uniform"
+    ste: Ste = "p_weighted"
+    test: TestedMask = "sample"
+    test_samples: Annotated[int, Whole()] = 1
+    ess_every: Annotated[int, Whole(0, "a number of rounds; 0 for never")] = 10
+    weights: Literal["uniform"] = "uniform"
 
     when_slow = (
         "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
     )
 
     def __post_init__(self) -> None:
-        for name in ("n_ul", "test_samples"):
-            check_count(f"algorithm.{name}", getattr(self, name))
-        check_count("algorithm.n_dl", self.n_dl, or_null=True)
-        check_count("algorithm.ess_every", self.ess_every, 0, "a number of rounds; 0 for never")
-        check_choice("algorithm.form", self.form, FORMS)
-        check_choice("algorithm.test", self.test, TESTS)
-        check_choice("algorithm.weights", self.weights, ("uniform",))
-        check_candidates("algorithm.n_is", self.n_is)
-        _ = self.training, self.frozen_weights  # they check their own options
+        super().__post_init__()
+        _ = self.frozen_weights  # they check their own options
         with options_of("algorithm"):
             _ = self.codec
 

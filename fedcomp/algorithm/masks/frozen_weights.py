@@ -13,44 +13,46 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.random.keys import Key
 
-DISTRIBUTIONS = ("signed_constant", "uniform", "normal", "model")
+Frozen = Literal["signed_constant", "uniform", "normal", "model"]
 GAINS = {"kaiming": math.sqrt(2), "e_fan_in": math.e, "two_over_fan_in": 2.0}
 
 
 @dataclass(frozen=True)
-class FrozenWeights:
+class FrozenWeights(CheckedOptions):
     """The distribution of weights that are drawn once and never trained.
 
     Attributes:
-        distribution: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's
+        frozen: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's
             own first weights.
         gain: kaiming, e_fan_in, two_over_fan_in, or a positive number.
     """
 
-    distribution: str = "signed_constant"
+    frozen: Frozen = "signed_constant"
     gain: str | float = "kaiming"
+    prefix = "algorithm."
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.frozen", self.distribution, DISTRIBUTIONS)
+        super().__post_init__()
         if self.gain not in GAINS and not (isinstance(self.gain, int | float) and 0 < self.gain < float("inf")):
             raise ValueError(f"algorithm.gain={self.gain} must be one of {', '.join(GAINS)}, or a positive number")
 
     def draw(self, own: Tensor, tensors: tuple[ParameterTensor, ...], key: Key) -> Tensor:
         """[D] weights; `own` [D] are the model's own, which normalisation layers keep (scale 1, shift 0)."""
-        if self.distribution == "model":
+        if self.frozen == "model":
             return own
         row = torch.zeros(1, dtype=torch.int64, device=own.device)
-        if self.distribution == "signed_constant":
+        if self.frozen == "signed_constant":
             drawn = key.rademacher(row, own.shape[0])[0]
-        elif self.distribution == "normal":
+        elif self.frozen == "normal":
             drawn = key.normal(row, own.shape[0])[0]
         else:
             drawn = (key.uniform(row, own.shape[0])[0] * 2 - 1) * math.sqrt(3)

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
-from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
-from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
-from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts, Smoothing
+from fedcomp.algorithm.masks.frozen_weights import Frozen, FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import BatchnormTraining, Clamp, MaskTraining, Ste, TestedMask, masked_models
 from fedcomp.client import LocalResult, LocalSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
-
-SENDS = ("theta", "counts")
 
 
 @dataclass(frozen=True)
@@ -65,27 +64,25 @@ class MaskProbabilities(Algorithm):
     """
 
     client: LocalSolver
-    frozen: str = "signed_constant"
+    frozen: Frozen = "signed_constant"
     gain: str | float = "kaiming"
     theta0: str | float = "normal"
-    ste: str = "identity"
-    clamp: float = 0.01
-    batchnorm_training: str = "frozen"
+    ste: Ste = "identity"
+    clamp: Clamp = 0.01
+    batchnorm_training: BatchnormTraining = "frozen"
     prior: float = 1.0
-    smoothing: str = "affine"
-    sends: str = "theta"
-    test: str = "sample"
-    test_samples: int = 3
+    smoothing: Smoothing = "affine"
+    sends: Literal["theta", "counts"] = "theta"
+    test: TestedMask = "sample"
+    test_samples: Annotated[int, Whole()] = 3
 
     when_slow = (
         "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
     )
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.test", self.test, TESTS)
-        check_count("algorithm.test_samples", self.test_samples)
-        _ = self.training, self.frozen_weights, self.posterior  # they check their own options
+        super().__post_init__()
+        _ = self.frozen_weights, self.posterior  # they check their own options
 
     @property
     def training(self) -> MaskTraining:

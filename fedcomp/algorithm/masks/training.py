@@ -18,6 +18,7 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -27,18 +28,19 @@ from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.random.keys import Key
 
-STES = ("identity", "p_weighted")
-BATCHNORM_TRAININGS = ("frozen", "trained")
-TESTS = ("sample", "expected", "threshold")
+Ste = Literal["identity", "p_weighted"]
+Clamp = Annotated[float, Within("(0, 0.5)", "probabilities keep that far from 0 and 1")]
+BatchnormTraining = Literal["frozen", "trained"]
+TestedMask = Literal["sample", "expected", "threshold"]
 STEEP = 2.0**60
 """Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
 
 
 @dataclass(frozen=True)
-class MaskTraining:
+class MaskTraining(CheckedOptions):
     """How masks are trained.
 
     Attributes:
@@ -49,14 +51,10 @@ class MaskTraining:
     """
 
     client: LocalSolver
-    ste: str = "identity"
-    clamp: float = 0.01
-    batchnorm_training: str = "frozen"
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.ste", self.ste, STES)
-        check_choice("algorithm.batchnorm_training", self.batchnorm_training, BATCHNORM_TRAININGS)
-        check_interval("algorithm.clamp", self.clamp, "(0, 0.5)", "probabilities keep that far from 0 and 1")
+    ste: Ste = "identity"
+    clamp: Clamp = 0.01
+    batchnorm_training: BatchnormTraining = "frozen"
+    prefix = "algorithm."
 
     def run(
         self,

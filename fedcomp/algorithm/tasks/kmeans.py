@@ -20,6 +20,7 @@ Shape legend: M clients of the cohort, A of a chunk still at work, N clients in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation, serve
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -79,14 +80,11 @@ class KMeans(Algorithm):
 
     uplink: Compressor
     downlink: Compressor
-    batch_size: int = 64
+    batch_size: Annotated[int, Whole()] = 64
 
     learns = "centres"
     weights = "uniform"
     several_uplinks = True
-
-    def __post_init__(self) -> None:
-        check_count("algorithm.batch_size", self.batch_size)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> KMeansState:
         """No centres yet, and empty memories."""

@@ -10,6 +10,7 @@ Shape legend: M clients of the cohort, N clients in all, D entries of a vector.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,10 +20,8 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
-MEMORIES = ("reset", "keep")
 BATCH = 64
 
 
@@ -53,13 +52,10 @@ class MeanEstimation(Algorithm):
     """
 
     uplink: Compressor
-    memory: str = "reset"
+    memory: Literal["reset", "keep"] = "reset"
 
     learns = "mean_vector"
     weights = "uniform"
-
-    def __post_init__(self) -> None:
-        check_choice("algorithm.memory", self.memory, MEMORIES)
 
     @property
     def remembers(self) -> bool:

@@ -13,6 +13,7 @@ Shape legend: M clients of the cohort, A of a chunk still at work, N clients in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation, serve
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole
 
 LENGTH_FLOOR = 1e-30
 
@@ -54,13 +55,10 @@ class PowerIteration(Algorithm):
 
     uplink: Compressor
     downlink: Compressor
-    batch_size: int = 64
+    batch_size: Annotated[int, Whole()] = 64
 
     learns = "principal_direction"
     weights = "samples"
-
-    def __post_init__(self) -> None:
-        check_count("algorithm.batch_size", self.batch_size)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerIterationState:
         """The first vector and empty memories."""

@@ -17,8 +17,6 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
 from fedcomp.wire import SharedKnowledge
 
-PATTERNS = ("balanced", "strided", "sequential")
-
 
 @dataclass(frozen=True)
 class Fragment:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -38,21 +38,24 @@ from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
-    RUNNING_STATS,
+    Difference,
+    LocalStep,
+    Mu,
+    RunningStats,
     TwoPoint,
     check_stats,
-    check_steps,
     directions_at_once,
     finite,
 )
 from fedcomp.client import Batch, Batching, LocalData
-from fedcomp.compressor.seed import SEEDS, seed_number
+from fedcomp.client.solver import Schedule
+from fedcomp.compressor.projections.directions import Distribution
+from fedcomp.compressor.seed import SeedCost, seed_number
 from fedcomp.core.cohort import Cohort, Receivers
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
-SENDS = ("replay", "shortest", "model", "broadcast_all")
 Trained = tuple[Tensor, Tensor, Tensor, Tensor]
 KEPT_VALUES = 1 << 25
 """Numbers of a round's directions up to which they are drawn once, for all clients and the server's step."""
@@ -92,22 +95,22 @@ class DeComFL(Algorithm):
 
     exact_losses: ClassVar[bool] = True
 
-    steps: int = 1
-    perturbations: int = 20
-    mu: float = 1e-3
-    difference: str = "central"
-    distribution: str = "gaussian"
-    lr: float = 1e-3
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    schedule: str = "constant"
+    steps: Annotated[int, Whole()] = 1
+    perturbations: Annotated[int, Whole()] = 20
+    mu: Mu = 1e-3
+    difference: Difference = "central"
+    distribution: Distribution = "gaussian"
+    lr: LocalStep = 1e-3
+    momentum: Annotated[float, Within("[0, 1)")] = 0.0
+    weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
+    schedule: Schedule = "constant"
     lr_final: float = 0.0
     stages: Mapping[int, Sequence[float]] | None = None
-    batch_size: int = 10
-    seed_cost: str = "sent"
-    sends: str = "replay"
-    history: int = 1000
-    running_stats: str = "refuse"
+    batch_size: Annotated[int, Whole()] = 10
+    seed_cost: SeedCost = "sent"
+    sends: Literal["replay", "shortest", "model", "broadcast_all"] = "replay"
+    history: Annotated[int, Whole()] = 1000
+    running_stats: RunningStats = "refuse"
     weights: str = "uniform"
     diagnose: bool = False
     verify_replay: bool = False
@@ -117,19 +120,12 @@ class DeComFL(Algorithm):
     )
 
     def __post_init__(self) -> None:
-        check_steps("steps", self.lr, self.steps, self.batch_size)
-        check_count("algorithm.perturbations", self.perturbations)
-        check_count("algorithm.history", self.history)
-        check_interval("algorithm.momentum", self.momentum, "[0, 1)")
-        check_interval("algorithm.weight_decay", self.weight_decay, "[0, inf)")
-        check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
-        check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
+        super().__post_init__()
         if self.verify_replay and not self._replays:
             raise ValueError(
                 f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.sends={self.sends}"
             )
-        _ = self.two_point, self.changes  # they check their own options
+        _ = self.changes  # it checks its own options
 
     @property
     def two_point(self) -> TwoPoint:

@@ -30,7 +30,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -38,23 +38,23 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
-    RUNNING_STATS,
+    Difference,
+    LocalStep,
+    Mu,
+    RunningStats,
     TwoPoint,
     check_stats,
-    check_steps,
     finite,
 )
 from fedcomp.client import Batch, Batching, LocalData
+from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned, bits_for
 
 log = logging.getLogger("fedcomp")
 
-SAMPLINGS = ("uniform", "amplitude")
-CHOICES = ("sent", "derived")
-SENDS = ("pool", "delta")
 MANY_DRAWS = 1e10
 """Draws of a round above which a run warns: a minute and more on a CPU."""
 Trained = tuple[Tensor, Tensor, Tensor]
@@ -94,36 +94,29 @@ class FedKSeed(Algorithm):
 
     exact_losses: ClassVar[bool] = True
 
-    pool: int = 4096
-    steps: int = 20
-    mu: float = 1e-3
-    difference: str = "central"
-    distribution: str = "gaussian"
-    lr: float = 1e-3
-    batch_size: int = 10
-    sampling: str = "uniform"
+    pool: Annotated[int, Whole()] = 4096
+    steps: Annotated[int, Whole()] = 20
+    mu: Mu = 1e-3
+    difference: Difference = "central"
+    distribution: Distribution = "gaussian"
+    lr: LocalStep = 1e-3
+    batch_size: Annotated[int, Whole()] = 10
+    sampling: Literal["uniform", "amplitude"] = "uniform"
     unbiased_sampling: bool = False
-    choice: str = "sent"
-    sends: str = "pool"
-    clip: float | None = None
-    running_stats: str = "refuse"
+    choice: Literal["sent", "derived"] = "sent"
+    sends: Literal["pool", "delta"] = "pool"
+    clip: Annotated[float | None, Within("(0, inf)", "the largest difference of two losses")] = None
+    running_stats: RunningStats = "refuse"
     weights: str = "samples"
 
     when_slow = "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.steps"
 
     def __post_init__(self) -> None:
-        check_steps("steps", self.lr, self.steps, self.batch_size)
-        check_count("algorithm.pool", self.pool)
-        check_choice("algorithm.sampling", self.sampling, SAMPLINGS)
-        check_choice("algorithm.choice", self.choice, CHOICES)
-        check_choice("algorithm.sends", self.sends, SENDS)
-        check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
-        check_interval("algorithm.clip", self.clip, "(0, inf)", "the largest difference of two losses", or_null=True)
+        super().__post_init__()
         if self.sampling == "amplitude" and self.pool < 2:
             raise ValueError(
                 "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude: take 2 or more"
             )
-        _ = self.two_point  # it checks its own options
 
     @property
     def two_point(self) -> TwoPoint:

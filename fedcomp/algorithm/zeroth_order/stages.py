@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from fedcomp.client.solver import SCHEDULES, learning_rate_factor
-from fedcomp.core.validate import check_choice, check_interval, is_number
+from fedcomp.client.solver import Schedule, learning_rate_factor
+from fedcomp.core.ranges import CheckedOptions, Within
+from fedcomp.core.validate import is_number
 
 
 @dataclass(frozen=True)
-class Stages:
+class Stages(CheckedOptions):
     """eta and P of each round.
 
     Attributes:
@@ -22,13 +24,13 @@ class Stages:
 
     lr: float
     perturbations: int
-    schedule: str
-    lr_final: float
+    schedule: Schedule
+    lr_final: Annotated[float, Within("[0, 1]", "a share of algorithm.lr")]
     stages: Mapping[int, Sequence[float]] | None
+    prefix = "algorithm."
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
-        check_interval("algorithm.lr_final", self.lr_final, "[0, 1]", "a share of algorithm.lr")
+        super().__post_init__()
         if self.schedule == "exponential" and self.lr_final == 0:
             raise ValueError(
                 "algorithm.schedule=exponential multiplies algorithm.lr by algorithm.lr_final in every round, which is "

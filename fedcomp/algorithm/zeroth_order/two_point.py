@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.client import Batch, LocalData
-from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Source
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.compressor.projections.directions import Distribution, Source
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.random.keys import Key
 
-DIFFERENCES = ("central", "forward")
-RUNNING_STATS = ("refuse", "gather")
+LocalStep = Annotated[float, Within("(0, inf)", "the length of a local step")]
+Mu = Annotated[float, Within("[1e-8, 1e3]", "the step along a direction, such as 0.001")]
+Difference = Literal["central", "forward"]
+RunningStats = Literal["refuse", "gather"]
 ALIGNED = 128
 """A direction's draws begin at a multiple of this."""
 VALUES_AT_ONCE = 1 << 20
@@ -32,7 +35,7 @@ VALUES_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
-class TwoPoint:
+class TwoPoint(CheckedOptions):
     """How a directional derivative is estimated.
 
     Attributes:
@@ -41,14 +44,10 @@ class TwoPoint:
         distribution: of directions: gaussian N(0, I); rademacher, +-1; sphere, sqrt(D) times a random unit vector.
     """
 
-    mu: float
-    difference: str
-    distribution: str
-
-    def __post_init__(self) -> None:
-        check_interval("algorithm.mu", self.mu, "[1e-8, 1e3]", "the step along a direction, such as 0.001")
-        check_choice("algorithm.difference", self.difference, DIFFERENCES)
-        check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
+    mu: Mu
+    difference: Difference
+    distribution: Distribution
+    prefix = "algorithm."
 
     @property
     def at_centre(self) -> int:
@@ -95,13 +94,6 @@ class TwoPoint:
 def directions_at_once(rows: int, dim: int) -> int:
     """G for so many clients, at least 1."""
     return max(1, VALUES_AT_ONCE // max(2 * rows * dim, 1))
-
-
-def check_steps(name: str, lr: float, steps: int, batch_size: int) -> None:
-    """Raise ValueError unless learning rate, number of steps (the option called `name`) and batch size are usable."""
-    check_interval("algorithm.lr", lr, "(0, inf)", "the length of a local step")
-    check_count(f"algorithm.{name}", steps)
-    check_count("algorithm.batch_size", batch_size)
 
 
 def check_stats(name: str, running_stats: str, stats: Tensor) -> None:

@@ -7,13 +7,14 @@ R2 / R1 in [-1, n - 1]: R1 = sum ||x_i||^2 and R2 = ||sum x_i||^2 - R1 of n send
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Estimator
-from fedcomp.core.validate import OptionError, check_choice, check_interval
+from fedcomp.core.ranges import Within
+from fedcomp.core.validate import OptionError, check_choice
 
 ALL_OPPOSED = 1e-12
 """At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
@@ -34,19 +35,17 @@ class AssumedCorrelation(Estimator):
     transforms: ClassVar[tuple[str, ...]]
 
     transform: str = "avg"
-    ratio: float | None = None
-    decay: float = 0.9
+    ratio: Annotated[float | None, Within("[-1, inf)", "R2/R1, in [-1, n - 1]")] = None
+    decay: Annotated[float, Within("[0, 1)")] = 0.9
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("estimator.transform", self.transform, self.transforms)
         if (self.ratio is None) != (self.transform != "opt"):
             raise OptionError(
                 f"estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
                 f"[-1, n - 1] that is known; the transform is {self.transform}"
             )
-        if self.ratio is not None and self.ratio < -1:
-            raise OptionError(f"estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
-        check_interval("estimator.decay", self.decay, "[0, 1)")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.

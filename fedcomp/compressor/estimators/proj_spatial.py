@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,11 +36,10 @@ from fedcomp.compressor.rotations.hadamard import butterflies
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
-NORMALISERS = ("round", "mean")
 UNSTABLE = (0.8, 1.25)
 """n k / d between these: the smallest eigenvalues of S are so small that max multiplies errors a hundredfold."""
 ENTRIES_AT_ONCE = 1 << 23
@@ -59,12 +58,11 @@ class ProjSpatial(AssumedCorrelation):
 
     transforms: ClassVar[tuple[str, ...]] = ("one", "avg", "max", "opt", "online")
 
-    normaliser: str = "round"
+    normaliser: Literal["round", "mean"] = "round"
     allow_unstable: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("estimator.normaliser", self.normaliser, NORMALISERS)
         if self.transform == "online" and self.normaliser == "mean":
             raise OptionError(
                 "estimator.normaliser=mean makes no sense with transform=online: R2/R1 is another one in "

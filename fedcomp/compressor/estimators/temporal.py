@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,10 +36,9 @@ from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError
 from fedcomp.wire import Payload, SharedKnowledge
 
-MEMORIES = ("client", "shared")
 ROUNDING = 1e-6
 """Weights are float32: a growth factor this close below 1 counts as 1."""
 
@@ -51,10 +51,7 @@ class Temporal(Estimator):
         memory: client, one row for each of the N clients; shared, one row for all.
     """
 
-    memory: str = "client"
-
-    def __post_init__(self) -> None:
-        check_choice("estimator.memory", self.memory, MEMORIES)
+    memory: Literal["client", "shared"] = "client"
 
     def check(self, codec: Codec) -> None:
         """Only unbiased codecs that send entries as they are, each with the same probability."""

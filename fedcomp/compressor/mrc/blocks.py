@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import OptionError, is_whole
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import check_count
 
 MAX_BLOCK = 1 << 16
 """Maximum entries of a block. Scores are fixed-point sums, whose step grows with the longest block."""
+BlockSize = Annotated[int, Whole(meaning="entries of a block", most=MAX_BLOCK)]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Blocks:
     @classmethod
     def fixed(cls, dim: int, size: int, device: torch.device | str = "cpu") -> Blocks:
         """Blocks of `size` entries, with offsets 0, s, 2s, ..., D; the last block has the remaining entries."""
-        check_block("block size", size)
+        check_count("block size", size, most=MAX_BLOCK)
         offsets = torch.arange(-(-dim // size) + 1, device=device) * size
         return cls(offsets.clamp_(max=dim), 0, dim, min(size, dim), size=size)
 
@@ -52,7 +55,7 @@ class Blocks:
             raise ValueError(
                 f"block offsets {_shown(given)} must start at 0, increase, and end at the vector's size, {dim}"
             )
-        check_block("longest block", int(sizes.max()))
+        check_count("longest block", int(sizes.max()), most=MAX_BLOCK)
         return cls(given.to(device, non_blocking=True), 0, dim, int(sizes.max()))
 
     @property
@@ -103,12 +106,6 @@ class Blocks:
             total = torch.cat((x.new_zeros(1, dtype=torch.float64), row.cumsum(0, dtype=torch.float64)))
             rows.append(total[ends].diff())
         return torch.stack(rows) if rows else x.new_zeros(0, self.num, dtype=torch.float64)
-
-
-def check_block(name: str, size: int) -> None:
-    """Raise ValueError unless a block may have `size` entries."""
-    if not is_whole(size) or not 1 <= size <= MAX_BLOCK:
-        raise OptionError(f"{name} {size} must be a whole number of entries, from 1 to {MAX_BLOCK}")
 
 
 def _shown(offsets: Tensor) -> str:

@@ -15,6 +15,7 @@ Shape legend: S streams (1 shared by all senders, or M), M senders, K = n_IS can
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from fedcomp.random.philox import philox_torch
 
 BITS = (8, 16, 32)
 """Widths of a uniform number. A narrow one adds no bias; it only rounds the prior to T / 2^b."""
-SOURCES = ("shared", "per_client")
+CandidateSource = Literal["shared", "per_client"]
 """shared: all senders choose among the same candidates; per_client: each sender has its own."""
 UPLINK, DOWNLINK, NOISE = 0, 1, 2
 """Domains of the counter. NOISE is the encoder's private randomness, which no decoder uses."""

@@ -10,30 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.mrc.blocks import Blocks, check_block
-from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates, streams
+from fedcomp.compressor.mrc.blocks import Blocks, BlockSize
+from fedcomp.compressor.mrc.candidates import UPLINK, Candidates, CandidateSource, streams
 from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
-from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
-from fedcomp.core.validate import OptionError, check_choice, check_count
+from fedcomp.compressor.mrc.thresholds import TYPES, Clamp
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
 
-MAX_CANDIDATES = 1 << 16
-PACKINGS = ("fixed", "digits")
-
-
-def check_candidates(name: str, num: int) -> None:
-    """Raise ValueError unless a block may have `num` candidates."""
-    check_count(name, num)
-    if num > MAX_CANDIDATES:
-        raise OptionError(f"{name}={num} must be at most {MAX_CANDIDATES}")
+NumCandidates = Annotated[int, Whole(most=1 << 16)]
+ThresholdBits = Annotated[Literal[8, 16, 32], "the width of a threshold"]
 
 
 @dataclass(frozen=True)
@@ -54,25 +48,15 @@ class MRC(Codec):
         blocks: the round's blocks, if they have no fixed size.
     """
 
-    num_candidates: int = 256
-    repetitions: int = 1
-    block: int = 256
-    candidates: str = "shared"
-    bits: int = 8
-    clamp: float = 0.01
-    packing: str = "fixed"
+    num_candidates: NumCandidates = 256
+    repetitions: Annotated[int, Whole()] = 1
+    block: BlockSize = 256
+    candidates: CandidateSource = "shared"
+    bits: ThresholdBits = 8
+    clamp: Clamp = 0.01
+    packing: Literal["fixed", "digits"] = "fixed"
     domain: int = UPLINK
     blocks: Blocks | None = None
-
-    def __post_init__(self) -> None:
-        check_candidates("num_candidates", self.num_candidates)
-        check_count("repetitions", self.repetitions)
-        check_block("block", self.block)
-        check_choice("candidates", self.candidates, SOURCES)
-        check_choice("packing", self.packing, PACKINGS)
-        if self.bits not in BITS:
-            raise OptionError(f"bits={self.bits} must be one of {', '.join(map(str, BITS))}: the width of a threshold")
-        check_clamp("clamp", self.clamp)
 
     @property
     def coding(self) -> Coding:
@@ -170,17 +154,11 @@ class CodedByMRC(Codec):
         bits: of a threshold and of the candidates' uniform numbers.
     """
 
-    num_candidates: int = 256
-    repetitions: int = 1
-    block: int = 256
-    candidates: str = "shared"
-    bits: int = 8
-
-    def __post_init__(self) -> None:
-        try:
-            _ = self.codec  # checks its options
-        except ValueError as error:
-            raise OptionError(str(error)) from error
+    num_candidates: NumCandidates = 256
+    repetitions: Annotated[int, Whole()] = 1
+    block: BlockSize = 256
+    candidates: CandidateSource = "shared"
+    bits: ThresholdBits = 8
 
     @property
     def codec(self) -> MRC:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -25,12 +26,11 @@ from torch import Tensor
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
-from fedcomp.core.validate import OptionError, check_choice, check_count
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Elias, Float, Unsigned, bits_for
-
-PRIORS = ("half", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,8 @@ class MRCQuantiser(CodedByMRC):
         prior: half, 1/2 for every bit; mean, the mean of the message's posteriors, sent as a threshold.
     """
 
-    levels: int | None = None
-    prior: str = "half"
-
-    def __post_init__(self) -> None:
-        if self.levels is not None:
-            check_levels("levels", self.levels)
-        check_choice("prior", self.prior, PRIORS)
-        super().__post_init__()
+    levels: Annotated[int | None, Whole(meaning="float32 cannot tell more levels apart", most=1 << 23)] = None
+    prior: Literal["half", "mean"] = "half"
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError unless s >= sqrt(2 d): then the error is at most d / (2 s^2) <= 1/4 of ||x||^2."""
@@ -102,13 +96,6 @@ class MRCQuantiser(CodedByMRC):
 def least_levels(dim: int) -> int:
     """The least s >= sqrt(2 d), 1 or more."""
     return math.isqrt(max(2 * dim - 1, 0)) + 1
-
-
-def check_levels(name: str, levels: int) -> None:
-    """Raise ValueError unless `levels` is a number of levels that float32 can tell apart."""
-    check_count(name, levels)
-    if levels > 1 << 23:
-        raise OptionError(f"{name}={levels} must be at most {1 << 23}: float32 cannot tell more levels apart")
 
 
 @dataclass(frozen=True)

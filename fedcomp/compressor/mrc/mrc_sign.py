@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -29,12 +30,11 @@ from torch import Tensor
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES
-from fedcomp.core.validate import OptionError, check_choice, check_interval, is_number
+from fedcomp.core.ranges import Within
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
-
-SCALES = ("fixed", "mean_abs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +48,9 @@ class MRCSign(CodedByMRC):
         value: in units of x; the paper's step of 0.005.
     """
 
-    K: str | float = "mean_abs"
-    scale: str = "fixed"
-    value: float = 0.005
-
-    def __post_init__(self) -> None:
-        check_rule("K", self.K)
-        check_choice("scale", self.scale, SCALES)
-        check_interval("value", self.value, "(0, inf)", "what a sign is decoded to")
-        super().__post_init__()
+    K: Literal["mean_abs", "block_max", "capacity"] | Annotated[float, Within("(0, inf)", "K itself")] = "mean_abs"
+    scale: Literal["fixed", "mean_abs"] = "fixed"
+    value: Annotated[float, Within("(0, inf)", "what a sign is decoded to")] = 0.005
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError for signs as long as the memory itself."""
@@ -92,15 +86,8 @@ class MRCSign(CodedByMRC):
         return replace(common, side_information=even_prior(common.dim, self.bits, like.device))
 
 
-RULES = ("mean_abs", "block_max", "capacity")
 KLMS_SHARE = 1 / 20
 """K of `block_max` in units of the block's largest |g|."""
-
-
-def check_rule(name: str, rule: str | float) -> None:
-    """Raise ValueError unless `rule` names a rule for K or is a positive number."""
-    if rule not in RULES and not (is_number(rule) and 0 < rule < float("inf")):
-        raise OptionError(f"{name}={rule} must be one of {', '.join(RULES)}, or K itself, a positive number")
 
 
 def sign_posterior(g: Tensor, rule: str | float, blocks: Blocks, num_candidates: int = 256) -> Tensor:

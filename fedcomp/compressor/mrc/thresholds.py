@@ -8,22 +8,19 @@ never change again: `clip` to [c, 1 - c], or `affine`, c + (1 - 2 c) p.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 
-FORMS = ("clip", "affine")
 TYPES = {8: torch.uint8, 16: torch.int32, 32: torch.int64}
 """{b: type of thresholds of b bits}."""
 SMALLEST_CLAMP = 2.0**-11
 """Keeps log odds between two clamped probabilities within `fixed_point.RANGE`."""
-
-
-def check_clamp(name: str, clamp: float) -> None:
-    """Raise ValueError unless probabilities can be clamped to [clamp, 1 - clamp]."""
-    check_interval(name, clamp, f"[{SMALLEST_CLAMP}, 0.5)", "the smallest distance of p from 0 and 1")
+Clamp = Annotated[float, Within(f"[{SMALLEST_CLAMP}, 0.5)", "the smallest distance of p from 0 and 1")]
 
 
 def clamped(p: Tensor, clamp: float, form: str = "clip") -> Tensor:

@@ -17,14 +17,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.topk import stable_topk
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import OptionError, check_count, check_interval, is_whole
+from fedcomp.core.validate import OptionError, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -44,18 +46,16 @@ class CountSketch(Codec):
     """
 
     rows: int = 5
-    columns: int | None = None
-    fraction: float = 0.1
-    k: int | None = None
+    columns: Annotated[int | None, Whole(2)] = None
+    fraction: Annotated[float, Within("(0, 1]", "the share of entries that is sent")] = 0.1
+    k: Annotated[int | None, Whole()] = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not is_whole(self.rows) or self.rows < 1 or self.rows % 2 == 0:
             raise OptionError(
                 f"rows={self.rows} must be an odd number, 1 or more: the median of an even number of rows is biased"
             )
-        check_count("columns", self.columns, 2, or_null=True)
-        check_count("k", self.k, or_null=True)
-        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     @property
     def unbiased(self) -> bool:

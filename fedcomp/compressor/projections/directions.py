@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from fedcomp.random.keys import Key
 
 BLOCK = 1 << 16
-DISTRIBUTIONS = ("rademacher", "gaussian", "sphere")
+Distribution = Literal["rademacher", "gaussian", "sphere"]
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import OptionError, check_choice, check_count
+from fedcomp.compressor.projections.directions import Directions, Distribution, Independent, Orthonormal, Source
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
-VECTORS = ("per_agent", "shared")
-DIRECTIONS = ("independent", "orthonormal")
+Vector = Literal["per_agent", "shared"]
+DirectionKind = Literal["independent", "orthonormal"]
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,15 @@ class Projection(Codec):
             it is `SharedKnowledge.seed` or follows from the message's name.
     """
 
-    vector: str = "per_agent"
-    distribution: str = "rademacher"
-    num_projections: int = 1
-    directions: str = "independent"
-    seed_cost: str = "sent"
+    vector: Vector = "per_agent"
+    distribution: Distribution = "rademacher"
+    num_projections: Annotated[int, Whole()] = 1
+    directions: DirectionKind = "independent"
+    seed_cost: SeedCost = "sent"
     unbiased = True
 
     def __post_init__(self) -> None:
-        check_choice("vector", self.vector, VECTORS)
-        check_choice("distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("directions", self.directions, DIRECTIONS)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
-        check_count("num_projections", self.num_projections)
+        super().__post_init__()
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if there are not as many orthonormal directions as asked for."""

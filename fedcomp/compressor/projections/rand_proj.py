@@ -20,12 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations import hadamard
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -88,35 +87,29 @@ class Projected:
 
 
 @dataclass(frozen=True)
-class RandProj(Codec):
+class RandProj(Sparsifier):
     """Sends k numbers of the projected vector; alone they are decoded times c / k, unbiased.
 
     Attributes:
-        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
-        k: numbers sent; null: as `fraction` says.
         block: B, a power of two, 2 to 8192: entries that are projected together.
         seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
-    fraction: float | None = FRACTION
-    k: int | None = None
     block: int = 1024
-    seed_cost: str = "sent"
+    seed_cost: SeedCost = "sent"
     unbiased = True
 
     def __post_init__(self) -> None:
-        check_num_kept(self.fraction, self.k)
+        super().__post_init__()
         if not isinstance(self.block, int) or self.block not in [1 << power for power in range(1, 14)]:
             raise OptionError(
                 f"block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
                 "projected together"
             )
-        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if there is not one number for each block."""
-        check_num_kept_fits(self.k, dim)
-        k, num_blocks = num_kept(self.fraction, self.k, dim), -(-dim // self.block)
+        k, num_blocks = self.num_sent(dim), -(-dim // self.block)
         if k < num_blocks:
             raise OptionError(
                 f"fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
@@ -125,7 +118,7 @@ class RandProj(Codec):
 
     def groups(self, dim: int) -> tuple[Group, ...]:
         """Blocks of `dim` entries by size and k: k_b = k d_b / D rounded down, the rest to the largest remainders."""
-        k = num_kept(self.fraction, self.k, dim)
+        k = self.num_sent(dim)
         num_full, last = divmod(dim, self.block)
         sizes = [self.block] * num_full + ([last] if last else [])
         kept = [k * size // dim for size in sizes]

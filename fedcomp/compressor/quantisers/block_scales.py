@@ -5,12 +5,14 @@ Shape legend: M senders, D entries, L blocks.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from fedcomp.wire import Payload, SharedKnowledge
 
-GRANULARITIES = ("layer", "model")
+Granularity = Literal["layer", "model"]
 """layer: one block for each parameter tensor; model: one for the whole vector."""
 MOST_LEVELS = 1 << 23
 """The largest s of which a float32 holds all 2 s + 1 levels."""

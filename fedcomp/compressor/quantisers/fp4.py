@@ -13,19 +13,19 @@ Shape legend: M senders, D entries, L blocks with a scale of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
-    GRANULARITIES,
+    Granularity,
     block_norms,
     block_sizes,
     largest_block,
     multiply_,
 )
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -44,12 +44,11 @@ class FP4(Codec):
         granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
     """
 
-    rounding: str = "nearest"
-    granularity: str = "layer"
+    rounding: Literal["nearest", "stochastic"] = "nearest"
+    granularity: Granularity = "layer"
 
     def __post_init__(self) -> None:
-        check_choice("rounding", self.rounding, ("nearest", "stochastic"))
-        check_choice("granularity", self.granularity, GRANULARITIES)
+        super().__post_init__()
 
     @property
     def unbiased(self) -> bool:

@@ -18,25 +18,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
-    GRANULARITIES,
     MOST_LEVELS,
+    Granularity,
     block_norms,
     block_sizes,
     from_levels,
     largest_block,
     to_levels,
 )
-from fedcomp.core.validate import OptionError, check_choice, is_whole
+from fedcomp.core.ranges import Whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for
-
-CODINGS = ("auto", "fixed", "packed", "elias")
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,10 @@ class QSGD(Codec):
         coding: how levels are written; auto takes the shortest.
     """
 
-    levels: int = 7
-    granularity: str = "layer"
-    coding: str = "auto"
+    levels: Annotated[int, Whole(meaning="the levels above zero; float32 has no more", most=MOST_LEVELS)] = 7
+    granularity: Granularity = "layer"
+    coding: Literal["auto", "fixed", "packed", "elias"] = "auto"
     unbiased = True
-
-    def __post_init__(self) -> None:
-        if not is_whole(self.levels) or not 1 <= self.levels <= MOST_LEVELS:
-            raise OptionError(
-                f"levels={self.levels} must be an integer in [1, {MOST_LEVELS}]: the levels above zero; "
-                "float32 has no more"
-            )
-        check_choice("granularity", self.granularity, GRANULARITIES)
-        check_choice("coding", self.coding, CODINGS)
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
         """min(m / s^2, sqrt(m) / s) of the largest block of m entries."""

@@ -12,18 +12,17 @@ Shape legend: M senders, D entries, L parameter tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.quantisers.block_scales import GRANULARITIES, block_sizes, signs_times_scales
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.compressor.quantisers.block_scales import Granularity, block_sizes, signs_times_scales
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
-
-SCALES = ("mean_abs", "fixed")
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,12 @@ class Sign(Codec):
         granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
     """
 
-    scale: str = "mean_abs"
+    scale: Literal["mean_abs", "fixed"] = "mean_abs"
     value: float = 1.0
-    granularity: str = "layer"
+    granularity: Granularity = "layer"
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        check_choice("granularity", self.granularity, GRANULARITIES)
+        super().__post_init__()
         if self.scale == "fixed" and not self.value > 0:
             raise OptionError(f"value={self.value} must be positive: the step that a sign stands for")
 

@@ -13,25 +13,24 @@ Shape legend: M senders, D entries, L blocks with a scale of their own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
-    GRANULARITIES,
+    Granularity,
     block_norms,
     block_sizes,
     largest_block,
     multiply_,
     signs_times_scales,
 )
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
-
-SCALES = ("max", "l2", "fixed", "mean_abs")
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,13 @@ class StochasticSign(Codec):
         granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
     """
 
-    scale: str = "max"
-    value: float = 0.005
-    factor: float = 1.0
-    granularity: str = "layer"
+    scale: Literal["max", "l2", "fixed", "mean_abs"] = "max"
+    value: Annotated[float, Within("(0, inf)", "what a sign is decoded to")] = 0.005
+    factor: Annotated[float, Within("(0, inf)", "the scale in units of the mean of |u|")] = 1.0
+    granularity: Granularity = "layer"
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        check_choice("granularity", self.granularity, GRANULARITIES)
-        check_interval("value", self.value, "(0, inf)", "what a sign is decoded to")
-        check_interval("factor", self.factor, "(0, inf)", "the scale in units of the mean of |u|")
+        super().__post_init__()
 
     @property
     def unbiased(self) -> bool:

@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.quantisers.block_scales import (
-    GRANULARITIES,
+    Granularity,
     block_norms,
     block_sizes,
     from_levels,
     largest_block,
     to_levels,
 )
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Digits, Float
@@ -41,13 +42,10 @@ class TernGrad(Codec):
         granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
     """
 
-    clip: float | None = None
-    granularity: str = "layer"
-
-    def __post_init__(self) -> None:
-        check_choice("granularity", self.granularity, GRANULARITIES)
-        meaning = "standard deviations, the paper's is 2.5; null: no clipping"
-        check_interval("clip", self.clip, "(0, inf)", meaning, or_null=True)
+    clip: Annotated[float | None, Within("(0, inf)", "standard deviations, the paper's is 2.5; null: no clipping")] = (
+        None
+    )
+    granularity: Granularity = "layer"
 
     @property
     def unbiased(self) -> bool:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
-from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
+from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, ScaleRule, fit_scale, plus_minus
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
@@ -34,7 +34,7 @@ from fedcomp.wire.coding import Float, Unsigned
 class Drive(RotatedCodec):
     """Sends the signs of the rotated vector; options as in `RotatedCodec`."""
 
-    scale: str = "min_mse"
+    scale: ScaleRule = "min_mse"
 
     @property
     def distortion(self) -> float:

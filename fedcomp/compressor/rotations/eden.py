@@ -25,16 +25,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
-from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, levels, quantise
+from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, ScaleRule, fit_scale, levels, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
+from fedcomp.core.ranges import Within
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
-from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -50,12 +51,8 @@ class Eden(RotatedCodec):
         bits: b, bits an entry, in (0, 8]. The other options are those of `RotatedCodec`.
     """
 
-    bits: float = 1
-    scale: str = "unbiased"
-
-    def __post_init__(self) -> None:
-        check_interval("bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")
-        super().__post_init__()
+    bits: Annotated[float, Within(f"(0, {MOST_BITS}]", "bits an entry")] = 1
+    scale: ScaleRule = "unbiased"
 
     @property
     def distortion(self) -> float:

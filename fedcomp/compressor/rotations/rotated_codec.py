@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
-from fedcomp.compressor.seed import SEEDS
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.compressor.seed import SeedCost
+from fedcomp.core.ranges import Whole
 
-SCALES = ("min_mse", "unbiased", "norm")
+ScaleRule = Literal["min_mse", "unbiased", "norm"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +30,16 @@ class RotatedCodec(Codec):
         seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
-    rotations: int = 1
-    seed_cost: str = "sent"
+    rotations: Annotated[int, Whole()] = 1
+    seed_cost: SeedCost = "sent"
 
     @property
     @abstractmethod
-    def scale(self) -> str: ...
+    def scale(self) -> ScaleRule: ...
     @property
     @abstractmethod
     def distortion(self) -> float:
         """D_b, the quantiser's mean squared error of a standard normal entry."""
-
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        check_count("rotations", self.rotations)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     @property
     def unbiased(self) -> bool:

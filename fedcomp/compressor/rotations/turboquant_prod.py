@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -27,13 +28,13 @@ from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import OptionError, check_choice, check_count, is_whole
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
+from fedcomp.core.ranges import Whole
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
-RESIDUALS = ("rotation", "gaussian")
 MOST_BITS = 8
 LARGEST_GAUSSIAN = 4096
 """S has the square of this many entries."""
@@ -50,21 +51,17 @@ class TurboQuantProd(Codec):
         seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
-    bits: int = 2
-    residual: str = "rotation"
-    rotations: int = 1
-    seed_cost: str = "sent"
+    bits: Annotated[
+        int,
+        Whole(
+            meaning="bits an entry, one of them for what the others leave out (compressor=eden takes fractions)",
+            most=MOST_BITS,
+        ),
+    ] = 2
+    residual: Literal["rotation", "gaussian"] = "rotation"
+    rotations: Annotated[int, Whole()] = 1
+    seed_cost: SeedCost = "sent"
     unbiased = True
-
-    def __post_init__(self) -> None:
-        if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
-            raise OptionError(
-                f"bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
-                "for what the others leave out (compressor=eden takes fractions)"
-            )
-        check_choice("residual", self.residual, RESIDUALS)
-        check_count("rotations", self.rotations)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if S would have too many Gaussian entries."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -28,9 +29,9 @@ from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.sparsifiers.num_kept import num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import index_field, max_bits, read_indices
 from fedcomp.compressor.sparsifiers.topk import stable_topk
+from fedcomp.core.ranges import Whole, Within
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.to_device import to_device
-from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned, bits_for
@@ -46,17 +47,11 @@ class ChunkTopK(Codec):
         positions: index, ceil(log2 chunk) bits each; rice, Golomb-Rice codes of the gaps; auto, the shorter at worst.
     """
 
-    fraction: float = 0.01
-    chunk: int = 4096
-    values: str = "two_magnitudes"
-    positions: str = "auto"
+    fraction: Annotated[float, Within("(0, 1]", "the share of entries that is sent")] = 0.01
+    chunk: Annotated[int, Whole()] = 4096
+    values: Literal["float", "two_magnitudes"] = "two_magnitudes"
+    positions: Literal["auto", "index", "rice"] = "auto"
     contractive = True
-
-    def __post_init__(self) -> None:
-        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
-        check_count("chunk", self.chunk)
-        check_choice("values", self.values, ("float", "two_magnitudes"))
-        check_choice("positions", self.positions, ("auto", "index", "rice"))
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The values in the order of their positions, and the positions."""
@@ -94,7 +89,7 @@ class ChunkTopK(Codec):
         for size in layers:
             for num, width in _runs(size, self.chunk):
                 block = x[:, first : first + num * width].abs().reshape(-1, width)
-                kept = num_kept(self.fraction, None, width)
+                kept = num_kept(self.fraction, width)
                 local = stable_topk(block, kept).view(len(x), num, kept)
                 starts = first + width * torch.arange(num, device=x.device)
                 parts.append((local + starts[:, None]).flatten(1))
@@ -103,9 +98,7 @@ class ChunkTopK(Codec):
 
     def _counts(self, layers: tuple[int, ...]) -> list[int]:
         """Entries that each tensor sends."""
-        return [
-            sum(num * num_kept(self.fraction, None, width) for num, width in _runs(size, self.chunk)) for size in layers
-        ]
+        return [sum(num * num_kept(self.fraction, width) for num, width in _runs(size, self.chunk)) for size in layers]
 
     def _starts(self, layers: tuple[int, ...], device: torch.device) -> Tensor:
         """[K] where the chunk of each entry sent begins."""
@@ -137,7 +130,7 @@ def _chunk_starts(layers: tuple[int, ...], chunk: int, fraction: float) -> np.nd
     for size in layers:
         for num, width in _runs(size, chunk):
             begin = first + width * np.arange(num, dtype=np.int64)
-            starts.append(np.repeat(begin, num_kept(fraction, None, width)))
+            starts.append(np.repeat(begin, num_kept(fraction, width)))
             first += num * width
     return np.concatenate(starts)
 
@@ -146,7 +139,7 @@ def _chunk_starts(layers: tuple[int, ...], chunk: int, fraction: float) -> np.nd
 def _chunk_widths(layers: tuple[int, ...], chunk: int, fraction: float) -> tuple[int, ...]:
     """The width of the chunk of each entry sent."""
     runs = [run for size in layers for run in _runs(size, chunk)]
-    return tuple(width for num, width in runs for _ in range(num * num_kept(fraction, None, width)))
+    return tuple(width for num, width in runs for _ in range(num * num_kept(fraction, width)))
 
 
 def two_magnitudes(values: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.compressor.sparsifiers.sparse_indices import (
-    INDEX_CODES,
+    IndexCode,
     index_code,
     index_field,
     index_layout,
@@ -27,14 +26,14 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
 )
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import add_distinct_, scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class Induced(Codec):
+class Induced(Sparsifier):
     """Sends the k1 largest entries, with their indices, and k2 random ones of the rest, from a seed.
 
     Attributes:
@@ -46,27 +45,19 @@ class Induced(Codec):
         seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
-    fraction: float | None = FRACTION
-    k: int | None = None
     restricted: bool = False
-    positions: str = "auto"
-    seed_cost: str = "sent"
+    positions: IndexCode = "auto"
+    seed_cost: SeedCost = "sent"
     unbiased = True
 
     def __post_init__(self) -> None:
-        check_num_kept(self.fraction, self.k)
-        check_choice("positions", self.positions, INDEX_CODES)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
+        super().__post_init__()
         if self.k is not None and self.k < 2:
             raise OptionError(f"k={self.k} must be at least 2: half of it are the largest, half random")
 
-    def check_dim(self, dim: int) -> None:
-        """Raise ValueError if k > D."""
-        check_num_kept_fits(self.k, dim)
-
     def parts(self, dim: int) -> tuple[int, int]:
         """(k1, k2), both floor(k / 2); of a vector of one entry only the random part is left."""
-        half = max(2, num_kept(self.fraction, self.k, dim)) // 2
+        half = max(2, self.num_sent(dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:

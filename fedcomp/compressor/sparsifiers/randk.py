@@ -12,54 +12,37 @@ Shape legend: M senders, D entries, k entries sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.compressor.sparsifiers.sparse_indices import (
-    INDEX_CODES,
+    IndexCode,
     index_code,
     index_field,
     index_layout,
     read_indices,
 )
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class RandK(SampledEntries):
+class RandK(SampledEntries, Sparsifier):
     """Sends k random entries; decodes them times D / k (unbiased), or as they are (contractive, delta = k / D).
 
     Attributes:
-        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
-        k: number of entries sent; null: as `fraction` says.
         places: seed, drawn by both ends; or auto, index, bitmap, rice (sparse_indices.py): the sender draws and sends.
             As `positions` of Top-k, with one value more; both are keys in users' commands and in the hashes of runs.
     """
 
-    fraction: float | None = FRACTION
-    k: int | None = None
-    places: str = "seed"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_num_kept(self.fraction, self.k)
-        check_choice("places", self.places, ("seed", *INDEX_CODES))
-
-    def check_dim(self, dim: int) -> None:
-        """Raise ValueError if k > D."""
-        check_num_kept_fits(self.k, dim)
-
-    def num_sent(self, dim: int) -> int:
-        """k for a vector of `dim` entries."""
-        return num_kept(self.fraction, self.k, dim)
+    places: Literal["seed"] | IndexCode = "seed"
 
     def probability(self, dim: int) -> float:
         """p = k / D."""

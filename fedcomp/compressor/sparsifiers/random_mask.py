@@ -10,6 +10,7 @@ Shape legend: M senders, D entries.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -31,11 +32,7 @@ class RandomMask(SampledEntries):
         fraction: p, in (0, 1].
     """
 
-    fraction: float = 0.03
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
+    fraction: Annotated[float, Within("(0, 1]", "the share of entries that is sent")] = 0.03
 
     def probability(self, dim: int) -> float:
         """p, rounded to the 24 bits of a uniform draw."""

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.seed import SEEDS
-from fedcomp.core.validate import check_choice
+from fedcomp.compressor.seed import SeedCost
 from fedcomp.wire import Payload, SharedKnowledge
-
-SCALES = ("unbiased", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +28,11 @@ class SampledEntries(Codec):
         seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
-    scale: str = "unbiased"
-    seed_cost: str = "sent"
+    scale: Literal["unbiased", "none"] = "unbiased"
+    seed_cost: SeedCost = "sent"
 
     def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
+        super().__post_init__()
 
     @abstractmethod
     def probability(self, dim: int) -> float:

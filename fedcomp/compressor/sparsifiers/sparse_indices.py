@@ -9,6 +9,8 @@ Which one follows from k and D alone and so is known to both ends. Shape legend:
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from fedcomp.core.rows import count_along_rows, scatter_distinct_
 from fedcomp.wire import Field
 from fedcomp.wire.coding import Ascending, Bitmap, Rice, Shortest, bits_for
 
-INDEX_CODES = ("auto", "index", "bitmap", "rice")
+IndexCode = Literal["auto", "index", "bitmap", "rice"]
 
 
 def max_bits(code: str, k: int, dim: int) -> int:
@@ -28,7 +30,7 @@ def max_bits(code: str, k: int, dim: int) -> int:
 
 def index_code(choice: str, k: int, dim: int) -> str:
     """The code of k indices: as chosen, or for "auto" the one with the shortest worst case."""
-    return choice if choice != "auto" else min(INDEX_CODES[1:], key=lambda code: max_bits(code, k, dim))
+    return choice if choice != "auto" else min(("index", "bitmap", "rice"), key=lambda code: max_bits(code, k, dim))
 
 
 def index_field(code: str, indices: Tensor, dim: int) -> dict[str, Field]:

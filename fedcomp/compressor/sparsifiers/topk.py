@@ -10,56 +10,50 @@ Shape legend: M senders, D entries, k entries sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.compressor.sparsifiers.sparse_indices import (
-    INDEX_CODES,
+    IndexCode,
     index_code,
     index_field,
     index_layout,
     max_bits,
     read_indices,
 )
+from fedcomp.core.ranges import Within
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class TopK(Codec):
+class TopK(Sparsifier):
     """Keeps the k largest entries, of equal ones the first; biased, contractive with delta = k / D.
 
     Attributes:
-        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         positions: how indices are written; auto takes the code whose worst case is shortest.
-        k: number of entries sent; null: as `fraction` says.
         match_bits: bits per parameter that a message may take at most, indices included; k is then the largest that
-            keeps to it (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no
-            budget.
+            keeps to it (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no budget.
     """
 
-    fraction: float | None = FRACTION
-    positions: str = "auto"
-    k: int | None = None
-    match_bits: float | None = None
+    positions: IndexCode = "auto"
+    match_bits: Annotated[float | None, Within("(0, inf)", "bits per parameter")] = None
     contractive = True
 
-    def __post_init__(self) -> None:
-        check_num_kept(self.fraction, self.k, self.match_bits)
-        check_choice("positions", self.positions, INDEX_CODES)
-        if self.match_bits is not None and not self.match_bits > 0:
-            raise OptionError(f"match_bits={self.match_bits} must be positive bits per parameter, or null")
+    @property
+    def instead(self) -> dict[str, float | None]:
+        return {"k": self.k, "match_bits": self.match_bits}
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
-        check_num_kept_fits(self.k, dim)
+        super().check_dim(dim)
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
             raise OptionError(
                 f"match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
@@ -69,7 +63,7 @@ class TopK(Codec):
     def num_sent(self, dim: int) -> int:
         """k for a vector of `dim` entries."""
         if self.match_bits is None:
-            return num_kept(self.fraction, self.k, dim)
+            return super().num_sent(dim)
         low, high = 1, dim  # the worst case grows with k: the largest k within the budget by bisection
         while low < high:
             middle = (low + high + 1) // 2

@@ -12,45 +12,31 @@ D entries, k expected number of entries sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, Float, Unsigned
 
-VALUES = ("float", "sign")
-
 
 @dataclass(frozen=True)
-class Wangni(Codec):
+class Wangni(Sparsifier):
     """Sends x_j / p_j with probability p_j; unbiased, never worse than Rand-k, with messages of varying length.
 
     Attributes:
-        fraction: expected share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
-        k: expected number of entries sent; null: as `fraction` says.
+        fraction, k: expected share and number of entries sent.
         values: float, 32 bits each; sign, one bit each beside the one float 1 / lambda, and the saturated ones as
             floats.
     """
 
-    fraction: float | None = FRACTION
-    k: int | None = None
-    values: str = "float"
+    values: Literal["float", "sign"] = "float"
     unbiased = True
-
-    def __post_init__(self) -> None:
-        check_num_kept(self.fraction, self.k)
-        check_choice("values", self.values, VALUES)
-
-    def check_dim(self, dim: int) -> None:
-        """Raise ValueError if k > D."""
-        check_num_kept_fits(self.k, dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Places and values of the entries that were drawn; with values=sign in two groups and 1 / lambda."""
@@ -58,7 +44,7 @@ class Wangni(Codec):
         saturated = x.abs() >= step  # p = 1, of zeros only where every entry is sent
         probability = (x.abs() / step).masked_fill(saturated, 1.0)
         sent = (sender_key.uniform(common.ids, common.dim) < probability) & (x != 0)
-        paper = 32 * num_kept(self.fraction, self.k, common.dim)
+        paper = 32 * self.num_sent(common.dim)
         if self.values == "float":
             value = torch.where(saturated, x, torch.copysign(step, x))
             return Payload(_group("sent", sent, value, Float()), paper_bits=paper)
@@ -90,7 +76,7 @@ class Wangni(Codec):
         If the m largest are saturated, 1 / lambda = (sum of the others) / (k - m), and m is the smallest number for
         which the next entry stays below it.
         """
-        k = num_kept(self.fraction, self.k, x.shape[1])
+        k = self.num_sent(x.shape[1])
         size = x.abs()
         largest = size.topk(k, dim=1).values
         before = torch.cumsum(largest, 1, dtype=torch.float64) - largest  # sum of the m largest, m = 0..k-1

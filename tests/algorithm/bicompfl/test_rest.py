@@ -45,7 +45,7 @@ def test_a_mixture_is_the_nearest_code(share: float, n_ul: int) -> None:
 
 
 def test_the_share_falls_and_ends() -> None:
-    rest = Rest("mix", 0.4, half_after=10, until=50)
+    rest = Rest("mix", 0.4, mix_half_after=10, mix_until=50)
     assert [rest.eta(t) / STEPS for t in (0, 10, 30, 50, 90)] == pytest.approx([0.4, 0.2, 0.1, 0, 0], abs=1e-6)
     assert Rest("mix").eta(10**6) == Rest("mix").eta(0) == round(0.2 * STEPS)
     codes = torch.tensor([[3, 251]], dtype=torch.uint8)

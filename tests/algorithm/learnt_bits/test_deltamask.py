@@ -207,7 +207,7 @@ test_wrong_options = refused(
     [
         ({"kappa_final": 0.0}, "algorithm.kappa_final=0.0"),
         ({"fingerprint": 9}, "algorithm.fingerprint=9 must be one of 4, 8, 12, 16"),
-        ({"arity": 5}, "algorithm.arity=5 must be 3 or 4"),
+        ({"arity": 5}, "algorithm.arity=5 must be one of 3, 4"),
         ({"draw": "coupled", "reference": "shared"}, "makes all clients' masks alike"),
         ({"reset_every": -1}, "algorithm.reset_every=-1"),
         ({"weights": "samples"}, "algorithm.weights=samples"),

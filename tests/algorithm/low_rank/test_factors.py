@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, Factors, Product
+from fedcomp.algorithm.low_rank.factors import FactorPattern, Factors, FactorType, Product
 from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
@@ -51,8 +53,8 @@ def _drawn(factors: Factors, rows: int) -> tuple[Tensor, Tensor]:
     return x, torch.randn(sum(factors.fixed), generator=generator, dtype=torch.float64)
 
 
-@looped("pattern", PATTERNS)
-@looped("kind", TYPES)
+@looped("pattern", get_args(FactorPattern))
+@looped("kind", get_args(FactorType))
 def test_values_and_gradients(kind: str, pattern: str) -> None:
     factors = _factors(kind, pattern)
     x, fixed = _drawn(factors, 3)
@@ -64,8 +66,8 @@ def test_values_and_gradients(kind: str, pattern: str) -> None:
         assert torch.allclose(factors.pull_back(slope, x, fixed)[row], wanted)
 
 
-@looped("pattern", PATTERNS)
-@looped("kind", TYPES)
+@looped("pattern", get_args(FactorPattern))
+@looped("kind", get_args(FactorType))
 def test_a_mean_of_factors_is_the_factors_of_the_mean_unless_both_are_trained(kind: str, pattern: str) -> None:
     factors, weight = _factors(kind, pattern), torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
     x, fixed = _drawn(factors, 3)
@@ -98,7 +100,7 @@ def test_sizes_of_the_papers_networks(shape, kind: str, trained: int, dense: int
 
 
 @looped("pattern", ["fab", "fab+cfd"])
-@looped("kind", TYPES)
+@looped("kind", get_args(FactorType))
 def test_the_first_step_is_g_times_the_gradient_in_the_mean(kind: str, pattern: str) -> None:
     """Over 1,000 draws of fixed factors; `distribution: auto` makes g = 1."""
     draws, slope = 1000, torch.linspace(-1, 1, 35).double()

@@ -5,13 +5,15 @@ D. Nesterov and V. Spokoiny 2017; the closed forms are for quadratics, on which 
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.zeroth_order.two_point import TwoPoint
 from fedcomp.client import Batch
-from fedcomp.compressor.projections.directions import DISTRIBUTIONS
+from fedcomp.compressor.projections.directions import Distribution
 from tests.algorithm.zeroth_order.objectives import Chunk, Quadratics
 from tests.looped import looped
 from tests.refused import refused
@@ -39,7 +41,7 @@ def _agrees(samples: Tensor, expected: Tensor | float) -> None:
     assert (error < 0.02 * samples.abs().mean(0).clamp(min=1e-9) + 0.05).all()  # the test can tell
 
 
-@looped("distribution", DISTRIBUTIONS)
+@looped("distribution", get_args(Distribution))
 def test_mean_second_moment_and_curvature(distribution: str) -> None:
     objective = Quadratics.of(1, D)
     x = torch.linspace(-1, 1, D)
@@ -68,7 +70,7 @@ def test_the_forward_difference_has_the_second_moment_of_its_own() -> None:
     _agrees(found.square().sum(1), wanted)
 
 
-@looped("distribution", DISTRIBUTIONS)
+@looped("distribution", get_args(Distribution))
 def test_directions_have_unit_second_moments(distribution: str) -> None:
     z = TwoPoint(1e-3, "central", distribution).directions(torch.arange(20_000), 1, 0, 6)[:, 0].double()
     upper = torch.ones(6, 6).triu() > 0
@@ -77,7 +79,7 @@ def test_directions_have_unit_second_moments(distribution: str) -> None:
         assert torch.allclose(z.square().sum(1), torch.tensor(6.0, dtype=torch.float64), rtol=1e-6)
 
 
-@looped("distribution", DISTRIBUTIONS)
+@looped("distribution", get_args(Distribution))
 def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> None:
     two_point = TwoPoint(1e-3, "central", distribution)
     whole = two_point.directions(torch.tensor([3, 9]), 5, 0, 131)

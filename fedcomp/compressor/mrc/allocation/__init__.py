@@ -2,6 +2,6 @@
 
 from fedcomp.compressor.mrc.allocation.adaptive import Adaptive
 from fedcomp.compressor.mrc.allocation.adaptive_average import AdaptiveAverage
-from fedcomp.compressor.mrc.allocation.contract import Allocation, Changing, Fixed, decided, decision
+from fedcomp.compressor.mrc.allocation.contract import Changing, Fixed, decided, decision
 
-__all__ = ["Adaptive", "AdaptiveAverage", "Allocation", "Changing", "Fixed", "decided", "decision"]
+__all__ = ["Adaptive", "AdaptiveAverage", "Changing", "Fixed", "decided", "decision"]

@@ -21,9 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc.allocation.contract import CAPACITIES, SHARES, check_trigger, enough, flags
-from fedcomp.compressor.mrc.blocks import Blocks, check_block
-from fedcomp.core.validate import check_choice
+from fedcomp.compressor.mrc.allocation.contract import Changing, flags
+from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
 from fedcomp.wire.coding.contract import take_bits, to_row
@@ -33,35 +32,16 @@ MAX_RATIO = 100.0
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(Changing):
     """Boundaries that follow the divergence; ceil(log2(longest)) bits per block from each client and to all.
 
     Attributes:
-        size: of the first blocks. longest: b_max, the maximum entries of a block; the paper gives no value, its table 8
-            needs at least 1168.
-        phi: factor of rho at which new blocks are requested. two_sided: also if blocks diverge too much.
-        vote: majority or any: how many clients must request new blocks. capacity: nats or bits, the unit of kappa.
+        longest: b_max; the paper gives no value, its table 8 needs at least 1168. phi: of rho.
     """
-
-    size: int = 256
-    longest: int = 4096
-    phi: float = 3.0
-    two_sided: bool = False
-    vote: str = "majority"
-    capacity: str = "nats"
-
-    def __post_init__(self) -> None:
-        check_block("size", self.size)
-        check_trigger(self.phi, self.longest, self.capacity)
-        check_choice("vote", self.vote, tuple(SHARES))
-
-    def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of one size, before divergences are known."""
-        return Blocks.fixed(dim, self.size, device)
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
         """One bit per client: whether its rho is out of bounds and other blocks would help; synchronises."""
-        capacity = CAPACITIES[self.capacity](num_candidates)
+        capacity = self.kappa(num_candidates)
         ratio = (capacity / blocks.sums(kl)).clamp_(max=MAX_RATIO).nan_to_num_(MAX_RATIO).mean(1)
         requested = (ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi
         requesting, current = requested.nonzero()[:, 0], blocks.offsets.cpu().numpy()
@@ -69,13 +49,9 @@ class Adaptive:
             requested[client] = not np.array_equal(boundaries(row, capacity, self.longest), current)
         return flags(requested)
 
-    def wanted(self, flags: Payload) -> bool:
-        """Whether enough clients requested new blocks."""
-        return enough(flags, self.vote)
-
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
         """The sizes of each client's blocks [M, B'], padded with zeros; copies divergences to the host."""
-        capacity = CAPACITIES[self.capacity](num_candidates)
+        capacity = self.kappa(num_candidates)
         sizes = [np.diff(boundaries(row, capacity, self.longest)) for row in kl.cpu().numpy()]
         return self._message([torch.from_numpy(row) for row in sizes], kl.shape[1], kl.device)
 

@@ -10,54 +10,40 @@ Shape legend: M clients, D entries, B blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc.allocation.contract import CAPACITIES, SHARES, check_trigger, enough, flags
-from fedcomp.compressor.mrc.blocks import Blocks, check_block
-from fedcomp.core.validate import check_choice
+from fedcomp.compressor.mrc.allocation.contract import Changing, flags
+from fedcomp.compressor.mrc.blocks import Blocks, BlockSize
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
 
-@dataclass(frozen=True)
-class AdaptiveAverage:
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveAverage(Changing):
     """One size for all blocks; ceil(log2(longest)) bits from each client and to all, when it changes.
 
     Attributes:
-        size: of the first blocks. smallest, longest: bounds of later sizes.
-        phi: factor by which the mean divergence may differ from capacity. two_sided: also if it is too high.
-        vote: majority or any: how many clients must request new blocks. capacity: nats or bits, the unit of kappa.
+        smallest: the least entries of a later block. phi: of the mean divergence.
     """
 
-    size: int = 256
-    smallest: int = 16
-    longest: int = 4096
-    phi: float = 3.0
+    smallest: BlockSize = 16
     two_sided: bool = True
-    vote: str = "any"
-    capacity: str = "nats"
+    vote: Literal["majority", "any"] = "any"
 
     def __post_init__(self) -> None:
-        check_block("size", self.size)
-        check_trigger(self.phi, self.longest, self.capacity, self.smallest)
-        check_choice("vote", self.vote, tuple(SHARES))
-
-    def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of the first size."""
-        return Blocks.fixed(dim, self.size, device)
+        super().__post_init__()
+        if self.smallest > self.longest:
+            raise ValueError(f"algorithm.smallest={self.smallest} must be at most longest={self.longest}")
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
         """One bit per client: whether its mean divergence is off by more than phi and another size would help."""
-        ratio = kl.sum(1, dtype=torch.float64) / blocks.num / CAPACITIES[self.capacity](num_candidates)
+        ratio = kl.sum(1, dtype=torch.float64) / blocks.num / self.kappa(num_candidates)
         low = ratio < 1 / self.phi
         others = self._sizes(kl, num_candidates).clamp_(max=kl.shape[1]) != blocks.longest
         return flags(others & ((ratio > self.phi) | low if self.two_sided else low))
-
-    def wanted(self, flags: Payload) -> bool:
-        """Whether enough clients requested another size."""
-        return enough(flags, self.vote)
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
         """The size at which each client's blocks reach capacity; `longest` without divergence."""
@@ -75,7 +61,7 @@ class AdaptiveAverage:
 
     def _sizes(self, kl: Tensor, num_candidates: int) -> Tensor:
         """[M] int64 each client's proposal."""
-        size = CAPACITIES[self.capacity](num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
+        size = self.kappa(num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
         return size.clamp_(self.smallest, self.longest).round_().to(torch.int64)
 
     def _message(self, sizes: Tensor) -> Payload:

@@ -18,57 +18,81 @@ Shape legend: M clients, D entries, B blocks.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc.blocks import Blocks, check_block
-from fedcomp.core.validate import check_choice, is_number
+from fedcomp.compressor.mrc.blocks import Blocks, BlockSize
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 
+Capacity = Literal["nats", "bits"]
 CAPACITIES = {"nats": math.log, "bits": math.log2}
 """{unit: kappa of n_IS candidates}."""
 SHARES = {"majority": 0.5, "any": 0.0}
 """{vote: fraction of the clients that must be exceeded by those that request new blocks}."""
 
 
-class Allocation(Protocol):
-    """A strategy, with the size of the first blocks. Without `Changing` the blocks never change."""
+@dataclass(frozen=True)
+class Fixed(CheckedOptions):
+    """Blocks of one size for the whole run, with offsets 0, s, 2s, ..., D.
 
-    @property
-    def size(self) -> int: ...
+    Attributes:
+        size: s; the last block has the remaining entries.
+    """
+
+    size: BlockSize = 256
+    prefix = "algorithm."
 
     def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """The blocks of the first round."""
-        ...
+        """The blocks of the first round, before divergences are known."""
+        return Blocks.fixed(dim, self.size, device)
 
 
-@runtime_checkable
-class Changing(Allocation, Protocol):
-    """A strategy whose blocks follow the divergences."""
+@dataclass(frozen=True)
+class Changing(Fixed, ABC):
+    """Blocks that follow the divergences.
 
+    Attributes:
+        longest: the maximum entries of a later block.
+        phi: factor from capacity at which new blocks are requested. two_sided: in both directions.
+        vote: majority or any: how many clients must request new blocks. capacity: nats or bits, the unit of kappa.
+    """
+
+    longest: BlockSize = 4096
+    phi: Annotated[float, Within("(1, inf)", "the factor from capacity at which new blocks are requested")] = 3.0
+    two_sided: bool = False
+    vote: Literal["majority", "any"] = "majority"
+    capacity: Capacity = "nats"
+
+    def kappa(self, num_candidates: int) -> float:
+        """The capacity of a block."""
+        return CAPACITIES[self.capacity](num_candidates)
+
+    @abstractmethod
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
         """One bit per client, `flag`: whether its divergences kl [M, D] are far from the blocks' capacity."""
-        ...
 
     def wanted(self, flags: Payload) -> bool:
-        """The server's decision; synchronises."""
-        ...
+        """The server's decision, whether enough clients requested new blocks; synchronises."""
+        (flag,) = flags.expect(flag=1)
+        return flag.shape[0] > 0 and float(flag.to(torch.float64).mean()) > SHARES[self.vote]
 
+    @abstractmethod
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
         """Each client's blocks for its divergences kl [M, D]."""
-        ...
 
+    @abstractmethod
     def merge(self, proposals: Payload) -> Payload:
         """One row: the blocks that the server computes from the clients' proposals."""
-        ...
 
+    @abstractmethod
     def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
         """The blocks that `merge` sent."""
-        ...
 
 
 def flags(requested: Tensor) -> Payload:
@@ -86,40 +110,3 @@ def decided(message: Payload) -> Tensor:
     """[1] bool the server's decision."""
     (again,) = message.expect(again=1)
     return again[:, 0] > 0
-
-
-def enough(message: Payload, vote: str) -> bool:
-    """Whether enough clients set their flag; synchronises."""
-    (flag,) = message.expect(flag=1)
-    return flag.shape[0] > 0 and float(flag.to(torch.float64).mean()) > SHARES[vote]
-
-
-def check_trigger(phi: float, longest: int, capacity: str, smallest: int = 1) -> None:
-    """Raise ValueError for invalid options of an allocation."""
-    check_choice("capacity", capacity, tuple(CAPACITIES))
-    if not is_number(phi) or not 1 < phi < float("inf"):
-        raise ValueError(
-            f"phi={phi} must be a number above 1: the factor from capacity at which new blocks are requested"
-        )
-    check_block("longest", longest)
-    check_block("smallest", smallest)
-    if smallest > longest:
-        raise ValueError(f"smallest={smallest} must be at most longest={longest}")
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """Blocks of one size for the whole run, with offsets 0, s, 2s, ..., D.
-
-    Attributes:
-        size: s; the last block has the remaining entries.
-    """
-
-    size: int = 256
-
-    def __post_init__(self) -> None:
-        check_block("size", self.size)
-
-    def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """The blocks of every round."""
-        return Blocks.fixed(dim, self.size, device)

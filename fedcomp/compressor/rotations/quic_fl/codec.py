@@ -16,6 +16,7 @@ Shape legend: M senders, D entries, P pieces, c entries of a piece, H shared num
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,10 +25,10 @@ from torch import Tensor
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.rotations.quic_fl.tables import SHARED_BITS, THRESHOLD, table
 from fedcomp.compressor.rotations.rotation import Rotation
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
+from fedcomp.core.ranges import Whole
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, FiniteFloat, Unsigned
@@ -46,16 +47,10 @@ class QuicFL(Codec):
         seed_cost: of h: sent, 64 bits a message; derived, from names that both ends know.
     """
 
-    bits: int = 1
-    rotations: int = 1
-    seed_cost: str = "sent"
+    bits: Annotated[Literal[1, 2, 3, 4], "QUIC-FL has tables for these"] = 1
+    rotations: Annotated[int, Whole()] = 1
+    seed_cost: SeedCost = "sent"
     unbiased = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.bits, bool) or self.bits not in SHARED_BITS:
-            raise OptionError(f"bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
-        check_count("rotations", self.rotations)
-        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def most_exact(self, dim: int) -> int:
         """The most entries |y| > T that there can be: sum y^2 = c in each piece, so c / T^2 of them."""

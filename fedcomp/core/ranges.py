@@ -1,0 +1,115 @@
+"""What a part's options may be, declared where they stand: as the types of a dataclass's fields.
+
+scale: Literal["mean", "fixed"] = "mean"
+fraction: Annotated[float | None, Within("(0, 1]", "the share of entries that is sent")] = 0.1
+alpha: Literal["mean"] | Annotated[float, Within("(0, inf)")] = "mean"
+bits: Annotated[Literal[8, 16], "the width of a threshold"] = 8
+rows: Annotated[int, Whole()] = 5
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from fedcomp.core.validate import check_choice, check_count, check_interval
+
+
+@dataclass(frozen=True)
+class Within:
+    """A number in `ends`, such as "(0, 1]": a bracket includes its end. `meaning`: the option's, for the error."""
+
+    ends: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number, `least` or more, `most` or less. `meaning`: the option's, for the error."""
+
+    least: int = 1
+    meaning: str = ""
+    most: float = math.inf
+
+
+class CheckedOptions:
+    """A dataclass whose options must be what their types declare: words, an `Within`, or a `Whole` number.
+
+    A class with a `__post_init__` of its own calls `super().__post_init__()` in it. What is declared as None too, as in
+    `float | None`, may be null.
+    """
+
+    prefix: ClassVar[str] = ""
+    """What errors put before an option's name, such as "algorithm."; "" where the factory does it."""
+
+    def __post_init__(self) -> None:
+        part: type = type(self)
+        for name, allowed in _declared(part):
+            allowed.check(self.prefix + name, vars(self)[name])
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    words: tuple[object, ...]
+    number: Within | Whole | None
+    or_null: bool
+    meaning: str
+
+    def check(self, name: str, value: object) -> None:
+        """Raise ValueError for any other value."""
+        number = self.number
+        if isinstance(number, Within):
+            check_interval(name, value, number.ends, number.meaning, words=self.words, or_null=self.or_null)
+        elif isinstance(number, Whole):
+            check_count(name, value, number.least, number.meaning, most=number.most, or_null=self.or_null)
+        else:
+            check_choice(name, value, self.words, self.meaning, or_null=self.or_null)
+
+
+@functools.cache
+def _declared(part: type) -> tuple[tuple[str, _Allowed], ...]:
+    """(name, what is allowed) of each field that declares it."""
+    found = []
+    for name, hint in field_types(part, declarations=True).items():
+        arms = _arms(hint)
+        words = tuple(word for arm in arms if get_origin(arm) is Literal for word in get_args(arm))
+        said = [one for arm in arms if get_origin(arm) is Annotated for one in arm.__metadata__]
+        number = next((one for one in said if isinstance(one, Within | Whole)), None)
+        if words or number:
+            meaning = next((one for one in said if isinstance(one, str)), "")
+            found.append((name, _Allowed(words, number, type(None) in arms, meaning)))
+    return tuple(found)
+
+
+def _arms(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, also of one within `Annotated`, which is one of them then."""
+    if get_origin(hint) is Annotated:
+        return hint, *_arms(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(one for arm in get_args(hint) for one in _arms(arm))
+    return (hint,)
+
+
+def field_types(part: Any, declarations: bool = False) -> dict[str, Any]:
+    """{field: type} of a dataclass, `declarations` in `Annotated` with them, each as its own module reads it."""
+    found: dict[str, Any] = {}
+    for kind in reversed(part.__mro__):
+        found |= types_in(inspect.get_annotations(kind), kind.__module__, declarations)
+    return found
+
+
+def types_in(annotations: Mapping[str, Any], module: str, declarations: bool = False) -> dict[str, Any]:
+    """Annotations as a module reads them; without those with a name that type checkers alone know."""
+    names, found = vars(sys.modules.get(module, SimpleNamespace())), {}
+    for name, annotation in annotations.items():
+        with suppress(NameError, TypeError):
+            holder = SimpleNamespace(__annotations__={name: annotation})
+            found[name] = get_type_hints(holder, names, include_extras=declarations)[name]
+    return found

@@ -1,0 +1,80 @@
+"""Options that are not what their types declare are refused, in subclasses too, and by the name that users give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from fedcomp.core.ranges import CheckedOptions, Whole, Within, field_types
+from tests.looped import looped
+
+Share = Annotated[float | None, Within("(0, 1]", "a share")]
+
+
+@dataclass(frozen=True)
+class _Part(CheckedOptions):
+    scale: Literal["mean", "fixed"] = "mean"
+    share: Share = 0.5
+    rate: Annotated[float, Within("(0, inf)")] | None = None
+    alpha: Literal["mean"] | Annotated[float, Within("(0, inf)", "a step")] = "mean"
+    bits: Annotated[Literal[8, 16], "a width"] = 8
+    rows: Annotated[int, Whole(2, "rows", most=9)] = 5
+    free: float = 1.0
+    prefix = "part."
+
+
+@dataclass(frozen=True)
+class _Special(_Part):
+    places: Literal["auto"] | None = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+
+
+ALLOWED = [
+    *({"scale": "fixed"}, {"share": 1}, {"share": None}, {"rate": 3.0}, {"rate": None}, {"alpha": 0.1}),
+    *({"bits": 16}, {"rows": 2}, {"rows": 9}, {"free": -1.0}, {"places": None}),
+]
+REFUSED = [
+    ({"scale": "max"}, "part.scale=max must be one of mean, fixed"),
+    ({"scale": None}, "part.scale=None must be one of mean, fixed"),
+    ({"share": 0}, "part.share=0 must be a number in (0, 1], or null: a share"),
+    ({"rate": 0}, "part.rate=0 must be a positive number, or null"),
+    ({"alpha": 0}, "part.alpha=0 must be mean, or a positive number: a step"),
+    ({"alpha": "max"}, "part.alpha=max must be mean, or a positive number: a step"),
+    ({"alpha": None}, "part.alpha=None must be mean, or a positive number: a step"),
+    ({"bits": 9}, "part.bits=9 must be one of 8, 16: a width"),
+    ({"bits": True}, "part.bits=True must be one of 8, 16: a width"),
+    ({"rows": 1}, "part.rows=1 must be a whole number from 2 to 9: rows"),
+    ({"rows": 10}, "part.rows=10 must be a whole number from 2 to 9: rows"),
+    ({"places": "index"}, "part.places=index must be one of auto, or null"),
+]
+
+
+@looped("options", ALLOWED)
+def test_what_a_type_declares_is_allowed(options: dict[str, Any]) -> None:
+    _Special(**options)
+
+
+@looped("options, message", REFUSED)
+def test_anything_else_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=r"^part\.") as caught:
+        _Special(**options)
+    assert str(caught.value) == message
+
+
+def test_a_field_that_a_subclass_declares_anew_is_its_own() -> None:
+    @dataclass(frozen=True)
+    class Wider(_Part):
+        rows: Annotated[int, Whole(0)] = 0
+
+    assert Wider(rows=100).rows == 100
+    with pytest.raises(ValueError, match=r"^part.share=2 "):
+        Wider(share=2)
+
+
+def test_types_are_read_where_they_stand() -> None:
+    assert field_types(_Special)["share"] == float | None
+    assert field_types(_Special, declarations=True)["share"] == Share
