@@ -1,10 +1,10 @@
-"""Which rate each method of the fine-tuning experiments gets, and the runs that follow."""
+"""The fine-tuning experiments: which rate each method gets, and the runs that follow."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +27,26 @@ RATE = "vars.lr"
 TRIAL, SEEDS = "10", ("0", "1", "2")
 METHODS_FOLDER = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "fine_tuning" / "method"
 METHOD = "experiment/fine_tuning/method@_global_"
-NETWORK = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")) / "shakespeare_llama_660e13be"
+BEFORE = (
+    Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")) / "shakespeare_llama_660e13be",
+    "scripts/pretrain_small.py",
+)
+"""The network that all runs start from, and what makes it."""
+EACH = (LOSS, "bits/uplink", "bits/total", *(clock_metric(*clock) for clock in CLOCKS))
+"""Of each evaluation, what the records of all these runs keep."""
 
 
 @dataclass(frozen=True)
-class Tuned(Experiment):
+class Timed(Experiment):
+    """Runs that recorded their traffic."""
+
+    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
+        """Its evaluations, with the time of each on both networks."""
+        return with_times(recorded, CLOCKS)
+
+
+@dataclass(frozen=True)
+class Tuned(Timed):
     """Rates of each method on one seed, then its three runs with the best of them.
 
     Attributes:
@@ -43,10 +58,6 @@ class Tuned(Experiment):
     trial_rounds: int = field(kw_only=True)
     rounds: int = field(kw_only=True)
     records: Callable[[Tuned], Records] = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
-
-    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
-        """Its evaluations, with the time of each on both networks."""
-        return with_times(recorded, CLOCKS)
 
     def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
         """All trials, then the first seed of every method, then the next seed."""
@@ -86,7 +97,7 @@ class Tuned(Experiment):
 
 
 def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int) -> Tuned:
-    """An experiment of conf/experiment/fine_tuning.
+    """An experiment of conf/experiment/fine_tuning whose rates are searched.
 
     Args:
         metrics: of each evaluation, beside the loss, bits and times. rates: the first that are tried. rounds: of a run.
@@ -94,14 +105,33 @@ def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int
     return Tuned(
         name,
         [f"-m experiment=fine_tuning/{name}"],
-        f"rounds=2 eval_every=1 {METHOD}={','.join(METHODS)}",
-        [*metrics, LOSS, "bits/uplink", "bits/total", *(clock_metric(*clock) for clock in CLOCKS)],
+        _small(METHODS),
+        [*metrics, *EACH],
         [RATE],
         rates=rates,
-        before=(NETWORK, "scripts/pretrain_small.py"),
+        before=BEFORE,
         trial_rounds=10,
         rounds=rounds,
     )
+
+
+def at_rates(name: str, metrics: Sequence[str], rates: Mapping[float, Sequence[str]]) -> Timed:
+    """An experiment of conf/experiment/fine_tuning with rates that are given.
+
+    Args:
+        metrics: of each evaluation, beside the loss, bits and times. rates: the methods of each rate.
+    """
+    commands = [
+        f"-m experiment=fine_tuning/{name} {METHOD}={','.join(methods)} {RATE}={rate:g} seed={seed}"
+        for seed in SEEDS
+        for rate, methods in rates.items()
+    ]
+    small = _small([method for methods in rates.values() for method in methods])
+    return Timed(name, commands, small, [*metrics, *EACH], [RATE], before=BEFORE)
+
+
+def _small(methods: Sequence[str]) -> str:
+    return f"rounds=2 eval_every=1 {METHOD}={','.join(methods)}"
 
 
 def label(method: str) -> str:
