@@ -15,11 +15,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.mrc import cpu, kernels
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.core.pytree import flatten
@@ -27,13 +22,13 @@ from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched import functional
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.model.contract import Batch
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.cuda_graphs.capture import Eager
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from tests.conformance import world
+from tests.parts import Adam, Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.simulation.clocked_streams import Streams
 from tests.simulation.user_module import Residual
 

@@ -7,10 +7,10 @@ from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
-from tests.algorithm.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import floats, links, relayed
+from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 SIGN = Compressor(Sign(), ErrorFeedback())

@@ -11,7 +11,7 @@ from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.core.pytree import flatten
 from tests.algorithm.heterogeneous import N, Run, problem
-from tests.algorithm.parts import DENSE, GD, Adam, FedAvg, ServerSgd
+from tests.parts import DENSE, GD, Adam, FedAvg, ServerSgd
 
 CLIENTS = problem(0)
 ADAMW = Adam(lr=0.05, steps=6, weight_decay=0.3, decoupled=True)

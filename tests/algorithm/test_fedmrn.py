@@ -21,9 +21,9 @@ from fedcomp.model.networks.characters import char_lstm
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd(), Compressor(Dense())
 

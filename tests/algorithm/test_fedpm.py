@@ -18,12 +18,11 @@ from fedcomp.algorithm.masks.training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient, LocalResult
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
-from tests.algorithm.parts import Adam, Sgd, Svrg
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Adam, Bernoulli, Sgd, Svrg
 from tests.refused import refused
 
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)

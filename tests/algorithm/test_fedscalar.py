@@ -10,13 +10,11 @@ from torch import nn
 
 from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.participation.uniform import Uniform
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger, Link, WireLink
-from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Bernoulli, Compressor, Dense, FedAvg, ServerSgd, Sgd, Uniform
 
 SGD = Sgd(lr=0.01, batch_size=4, steps=3)
 FEDAVG = FedAvg(SGD, ServerSgd(), Compressor(Dense()), Compressor(Dense()), "uniform")

@@ -12,9 +12,9 @@ from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.client import Batch, Gradient
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
 WEIGHTS = 5 * 4 + 4 * 3

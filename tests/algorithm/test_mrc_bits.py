@@ -19,14 +19,13 @@ import torch
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
-from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.split import groups
 from fedcomp.reporting.tables.published import load
 from fedcomp.wire import Ledger
 from tests.algorithm.bicompfl.test_bicompfl_bits import COLUMNS, DIMS, NUM, Sent, as_printed
-from tests.algorithm.parts import Adam, Compressor, MRCSign, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import MRC, Adam, Compressor, MRCSign, ServerSgd, Sgd
 
 SAMPLES_DOWN = 10
 

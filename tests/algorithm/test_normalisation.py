@@ -10,8 +10,8 @@ from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.m3 import M3
 from fedcomp.core.parameter_layout import ParameterSubset, is_normalisation
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, PermK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
+from tests.parts import Compressor, Dense, PermK, ServerSgd, Sgd, Sign, TopK
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 PART = ParameterSubset.of(world.BATCH_NORM_TENSORS, is_normalisation)

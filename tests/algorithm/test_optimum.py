@@ -21,20 +21,8 @@ from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import (
-    DENSE,
-    GD,
-    Compressor,
-    Dense,
-    ErrorFeedback,
-    FedAvg,
-    PermK,
-    RandK,
-    ServerSgd,
-    Sgd,
-    TopK,
-)
 from tests.looped import looped
+from tests.parts import DENSE, GD, Compressor, Dense, ErrorFeedback, FedAvg, PermK, RandK, ServerSgd, Sgd, TopK
 
 STEP, CLIENTS, MU = ServerSgd(), problem(0), 0.02
 ALIKE = replace(CLIENTS, hessians=CLIENTS.hessians[:1].expand(N, -1, -1), centres=CLIENTS.centres[:1].expand(N, -1))

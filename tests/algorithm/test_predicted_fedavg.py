@@ -10,8 +10,8 @@ import torch
 
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, Heterogeneous, Run, problem
-from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign, TopK
 from tests.looped import looped
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign, TopK
 from tests.refused import refused
 
 TOP4, DENSE, SERVER = TopK(k=4, positions="index"), Compressor(Dense()), ServerSgd()

@@ -12,14 +12,13 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.streaming_diloco import StreamingDiLoCo
 from fedcomp.algorithm.updates.fragments import fragments_of
-from fedcomp.compressor.quantisers.fp4 import FP4
 from fedcomp.core.parameter_layout import BIAS, WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import DENSE, GD, Adam, Compressor, ErrorFeedback, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import DENSE, FP4, GD, Adam, Compressor, ErrorFeedback, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.refused import refused
 
 CLIENTS = replace(problem(0), layers=(20, 12, 8))

@@ -9,23 +9,16 @@ import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.downlinks.downlink import DenseModel
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.check import world
 from fedcomp.check.algorithm import AlgorithmCase
 from fedcomp.check.failed import Failed
 from fedcomp.check.trajectory import check_client_ends, check_server_end
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.fuse_filter import FuseFilter
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Payload
 from tests.looped import looped
+from tests.parts import Adam, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 
 SGD, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
 

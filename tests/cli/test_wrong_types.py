@@ -6,14 +6,11 @@ import pytest
 import torch
 
 from fedcomp.algorithm.masks.frozen_weights import first_probabilities
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
 from fedcomp.launcher.joblib import Joblib
 from fedcomp.random.keys import Key
-from fedcomp.server.adam import Adam as ServerAdam
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.status.runs import run_states
 from tests.looped import looped
+from tests.parts import Adam, ServerAdam, ServerSgd, Sgd
 
 PARTS = [
     *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from fedcomp.client import Batching, LocalSolver
+from fedcomp.client import Batching
 from fedcomp.client.contract import LocalLoop
-from fedcomp.client.gd import GD
-from fedcomp.client.sgd import Sgd
-from fedcomp.client.svrg import Svrg
 from tests.client.linear_regression import SIZES, START, agents, descend, rows, run
+from tests.parts import GD, LocalSolver, Sgd, Svrg
 
 
 def test_is_gradient_descent_of_every_client() -> None:

@@ -8,16 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.client import Batch, Hook, LocalSolver
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
+from fedcomp.client import Batch, Hook
 from fedcomp.client.shifted_gradient import shifted_gradient
-from fedcomp.client.svrg import Svrg
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from tests.client.linear_regression import START as BEGIN
 from tests.client.linear_regression import agents, descend, rows, run
 from tests.client.test_solver import STEPS, Quadratics
+from tests.parts import Adam, LocalSolver, Sgd, Svrg
 
 MU = 0.7
 START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)

@@ -7,18 +7,13 @@ from itertools import product
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import full_gradient
-from fedcomp.client.sgd import Sgd
-from fedcomp.client.svrg import Svrg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.model.contract import Batch, Gradient
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.client.linear_regression import LR, SIZES, START, Chosen, agents, descend, gradient, rows, run
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, Svrg
 
 
 def test_direction_is_unbiased_and_its_variance_is_that_of_the_curvatures() -> None:

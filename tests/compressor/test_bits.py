@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from fedcomp.compressor import Codec
-from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.compressor.quantisers.terngrad import TernGrad
-from fedcomp.compressor.rotations.drive import Drive
-from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.looped import looped
+from tests.parts import Codec, Drive, Eden, RandK, StochasticSign, TernGrad, TopK
 
 CNN8, CNN4, TWO = 1_181_536, 1_933_258, LARGEST + 5
 KEPT = 35_446

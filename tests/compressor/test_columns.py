@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from fedcomp.compressor import Codec, Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimators.spatial import Spatial
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
 from tests.looped import looped
+from tests.parts import QSGD, Codec, Compressor, Dense, ErrorFeedback, RandK, Sign, Spatial
 
 TENSORS = (ParameterTensor(30, WEIGHT), ParameterTensor(3, NORMALISATION), ParameterTensor(3, BIAS))
 SIZES = tuple(tensor.size for tensor in TENSORS)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Float
+from tests.parts import Dense, RandK, Sign, TopK
 
 M, D = 3, 47
 X = torch.randn(M, D, generator=torch.Generator().manual_seed(1))

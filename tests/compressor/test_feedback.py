@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.looped import looped
+from tests.parts import Compressor, Dense, ErrorFeedback, MRCQuantiser, MRCSign, Sign, TopK
 
 DIM = 40
 

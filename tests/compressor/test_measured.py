@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.core.cohort import Cohort, Everyone
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge
+from tests.parts import Compressor, RandK, Sign
 
 COHORT = Cohort.of((0, 1, 2), torch.full((3,), 1 / 3))
 KNOWN = SharedKnowledge(Key(("measured",)), COHORT.ids, (24,))

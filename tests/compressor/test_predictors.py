@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
 from fedcomp.compressor.predictors import EF21, Aggregate
-from fedcomp.compressor.rotations.drive import Drive
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
 from tests.looped import looped
+from tests.parts import Compressor, Drive, RandK, TopK
 
 DIM, NUM = 40, 5
 

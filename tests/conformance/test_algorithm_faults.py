@@ -9,21 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.check import algorithm as suite
 from fedcomp.check import trajectory
 from fedcomp.check.algorithm import AlgorithmCase
 from fedcomp.check.failed import Failed
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
 PARTS = (Sgd(lr=0.1, batch_size=4), ServerSgd(), SIGN, DENSE)

@@ -14,12 +14,9 @@ from fedcomp.check import messages
 from fedcomp.check.codec import CodecCase
 from fedcomp.check.failed import Failed
 from fedcomp.compressor.contract import CodecWrapper
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import Coding, Float, Unsigned
+from tests.parts import Dense, RandK, Sign, TopK
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.distributed.context import TorchrunEnv
 from fedcomp.distributed.torch_processes import init_processes
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 TREES = [(clients, chunk_size) for clients in ([4], [0, 2, 4, 5, 6], list(range(7))) for chunk_size in (1, 2, 100)]

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from fedcomp.check import algorithm, codec, world
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.docs.pages import PAGES, blocks
+from tests.parts import Compressor, Dense, ServerSgd, Sgd
 
 WRITTEN = ("docs/extending.md",)
 """Pages with files to be written into a folder; `test_tutorial.py` has another."""

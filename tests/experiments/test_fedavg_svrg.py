@@ -9,26 +9,20 @@ import pytest
 import torch
 
 from fedcomp.algorithm.contract import Setup
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.svrg import Svrg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.model.build import build
 from fedcomp.model.networks.linear import linear
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
-from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line, read_lines, read_repetitions
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.client.linear_regression import D, dataset
+from tests.parts import Bernoulli, Compressor, Dense, FedAvg, Full, ServerSgd, Svrg
 
 needs_insurance = pytest.mark.data("insurance.csv")
 METHOD, CASE = "experiment/fedavg_svrg/method@_global_", "experiment/fedavg_svrg/case@_global_"

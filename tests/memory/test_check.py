@@ -11,18 +11,11 @@ import pytest
 import torch
 
 from fedcomp.algorithm.bidirectional.cser import CSER
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.memory import check as memory
 from fedcomp.memory.check import check_memory, needed
 from fedcomp.memory.probe import LiveTensors, probe
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign, TopK
 
 CPU = torch.device("cpu")
 STEP = Sgd(lr=0.1, steps=1)

@@ -10,9 +10,6 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import NO_TARGET, Dataset, Samples
 from fedcomp.evaluation.per_client import scores
@@ -20,10 +17,10 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
 from fedcomp.model.loss import SOME_TOKENS, cross_entropy, evaluation_sums, mean_loss, metrics_of_sums, training_loss
 from fedcomp.model.networks.characters import char_gpt
-from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.parts import Compressor, Dense, Full, Sgd
 
 KEY = Key(("model", 0))
 CLIENTS, BATCH, LENGTH, VOCAB = 3, 4, 7, 5

@@ -8,12 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline, on_time_probability
@@ -21,12 +15,12 @@ from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.conformance import world
 from tests.looped import looped
 from tests.network.two_clients import Given, clock
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, TopK
 
 COHORT = Cohort.of((0, 1), torch.full((2,), 0.5))
 

@@ -5,11 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.participation.full import Full
-from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.parts import Bernoulli, Full, Uniform
 
 NUM_CLIENTS = 7
 PARTICIPATIONS = [

@@ -9,18 +9,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Setup
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, take_rows
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, TopK
 
 FEEDBACK = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), Compressor(TopK(0.2), ErrorFeedback()), Compressor(Dense()))
 

@@ -11,25 +11,20 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.check.algorithm import check_chunks
 from fedcomp.check.failed import same
 from fedcomp.check.trajectory import check_repeat, check_resume
-from fedcomp.client.sgd import Sgd
-from fedcomp.client.svrg import Svrg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.pytree import flatten
 from fedcomp.model.contract import Batch
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, Svrg
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.user_module import Attending, Dropping, dropping_chain
 

@@ -8,12 +8,10 @@ from omegaconf import DictConfig
 
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_runner, build_simulation
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.cohorts import mean_squares
 from fedcomp.participation.contract import Participation
-from fedcomp.participation.full import Full
-from fedcomp.participation.uniform import Uniform
 from tests.looped import looped
+from tests.parts import Bernoulli, Full, Uniform
 
 CPU = torch.device("cpu")
 SHARED = ("compressor=randk", "compressor.estimator=temporal_shared")

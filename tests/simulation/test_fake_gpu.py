@@ -12,10 +12,6 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fedcomp.algorithm.contract import Models
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS, Feedback
 from fedcomp.compressor.mrc.fixed_point import gumbel_table
@@ -28,9 +24,7 @@ from fedcomp.model.build import build
 from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.model.networks.linear import linear
 from fedcomp.model.tunable import FORMS
-from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.evaluation import metrics_of
@@ -43,6 +37,7 @@ from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, _compose, needed
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
 from tests.simulation.fake_gpu import GPU, READ, Operations, Sorted, drawn, fake_gpu, moved
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 

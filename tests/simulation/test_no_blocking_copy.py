@@ -10,21 +10,14 @@ import torch
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.batched.functional import Functional
 from fedcomp.server.adam import Adam
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.wire import Ledger
 from tests.compressor.test_conformance import CASES
 from tests.conformance import world
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign, TopK
 from tests.simulation.cuda_graphs.test_graphed_loop import PLAIN, RAGGED
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS

@@ -15,7 +15,6 @@ from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedscalar import FedScalar
@@ -23,24 +22,17 @@ from fedcomp.algorithm.tasks.kmeans import KMeans
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
 from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam as LocalAdam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Codec, Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.evaluation.per_client import PerClient
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.server.adam import Adam
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, Sign, TopK
 from tests.simulation.pretended_device import UncheckedLink
 
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::masked_select", "aten::is_nonzero")

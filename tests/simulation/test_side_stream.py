@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import ClientShards
@@ -19,6 +16,7 @@ from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.training.session import Session
 from tests.conformance import world
+from tests.parts import Compressor, Sign, TopK
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
 from tests.simulation.test_no_host_sync import MASKS, TASKS, Counter, _everybody

@@ -6,26 +6,17 @@ import pytest
 import torch
 
 from fedcomp.algorithm.contract import Algorithm, Models
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedsparsify import FedSparsify
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Codec, Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.memory.check import check_memory, state_bytes
-from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite, has_diverged
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import QSGD, Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, TopK, Uniform
 
 DENSE = Compressor(Dense())
 FULL_BATCH = Sgd(lr=0.1, batch_size=1000)

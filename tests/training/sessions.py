@@ -9,14 +9,8 @@ from typing import Any
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.client.adam import Adam as LocalAdam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.display.progress import Progress
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import Status, read_status
@@ -29,6 +23,7 @@ from fedcomp.training.session import Session
 from fedcomp.training.writer import FolderWriter
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.parts import Compressor, ErrorFeedback, FedAvg, Sgd, Sign, TopK
 
 
 def fedavg() -> FedAvg:

@@ -12,12 +12,11 @@ from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.masks.coded import MaskEstimate
-from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.thresholds import quantised
 from fedcomp.wire import Ledger, Link, Payload, WireLink
-from tests.algorithm.parts import Adam, Compressor, Dense, MRCSign, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Adam, Compressor, Dense, MRCQuantiser, MRCSign, ServerSgd, Sgd, Sign, TopK
 from tests.refused import refused
 from tests.thorough import thorough
 

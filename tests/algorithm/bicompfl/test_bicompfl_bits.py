@@ -20,8 +20,8 @@ from fedcomp.compressor.contract import Codec
 from fedcomp.random.keys import Key
 from fedcomp.reporting.tables.published import Printed, load
 from fedcomp.wire import SharedKnowledge
-from tests.algorithm.parts import Dense, PermK, Sign, TopK
 from tests.looped import looped
+from tests.parts import Dense, PermK, Sign, TopK
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}
 NUM, PERIOD, REPETITIONS = 10, 50, 2

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
-from fedcomp.compressor.estimators.estimator import Spatial
 from tests.algorithm import quadratic
-from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, MRCSign, RandK, ServerSgd, TopK
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.parts import Compressor, Dense, ErrorFeedback, MRCSign, RandK, ServerSgd, Spatial, TopK
 from tests.refused import refused
 
 CLIENTS = Quadratics.of()

@@ -17,9 +17,9 @@ from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.core.pytree import flatten
 from tests.algorithm import quadratic
-from tests.algorithm.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, RandK, ServerSgd, Sign, TopK
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.looped import looped
+from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, RandK, ServerSgd, Sign, TopK
 from tests.refused import refused
 
 CLIENTS, ETA = Quadratics.of(), 0.3

@@ -12,8 +12,8 @@ from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
 from tests.algorithm import quadratic
-from tests.algorithm.parts import DENSE, Compressor, FedAvg, ServerSgd, Sign
 from tests.algorithm.quadratic import STEP, D, Quadratics
+from tests.parts import DENSE, Compressor, FedAvg, ServerSgd, Sign
 
 SIGN, SERVER = Compressor(Sign(granularity="model")), ServerSgd(0.1)
 CLIENTS = Quadratics.of(condition=1e3)

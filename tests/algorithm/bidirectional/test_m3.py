@@ -13,9 +13,9 @@ from fedcomp.algorithm.bidirectional.m3 import M3, M3State, _full
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
-from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, FedAvg, PermK, RandK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, PermK, RandK, ServerSgd, Sgd, Sign, TopK
 from tests.refused import refused
 
 SGD, STEP = Sgd(lr=0.05, batch_size=4), ServerSgd(0.5)

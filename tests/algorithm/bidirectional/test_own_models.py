@@ -14,21 +14,10 @@ from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.memory.check import state_bytes
 from tests.algorithm import quadratic
-from tests.algorithm.parts import (
-    DENSE,
-    Compressor,
-    ErrorFeedback,
-    MRCSign,
-    RandK,
-    ServerAdam,
-    ServerSgd,
-    Sign,
-    Spatial,
-    TopK,
-)
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import DENSE, Compressor, ErrorFeedback, MRCSign, RandK, ServerAdam, ServerSgd, Sign, Spatial, TopK
 from tests.refused import refused
 
 CLIENTS, ETA = Quadratics.of(), 0.3

@@ -16,8 +16,8 @@ from fedcomp.compressor.projections.projection import Projection
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, WireLink
-from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, PermK, Sign
 from tests.looped import looped
+from tests.parts import DENSE, Compressor, ErrorFeedback, PermK, Sign
 
 NUM_CLIENTS, DIM = 5, 6
 THETA, STEP = torch.linspace(0.1, 0.9, DIM), torch.linspace(-1, 2, DIM)

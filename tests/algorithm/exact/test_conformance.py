@@ -6,10 +6,10 @@ from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Tamuna
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
-from tests.algorithm.parts import DENSE, GD, QSGD, Compressor, FedAvg, PermK, RandK, ServerSgd, Sgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, floats, links
+from tests.parts import DENSE, GD, QSGD, Compressor, FedAvg, PermK, RandK, ServerSgd, Sgd
 
 EXACT, NOISY, STEP = GD(lr=0.3, batch_size=8), Sgd(lr=0.1, batch_size=4), ServerSgd()
 RANDK = Compressor(RandK(0.3))

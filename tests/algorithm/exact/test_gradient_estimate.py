@@ -11,8 +11,8 @@ from fedcomp.algorithm.exact import gradient_estimate
 from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate, largest_step
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import GD, Compressor, Eden, PermK, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.conformance import world
+from tests.parts import GD, Compressor, Eden, PermK, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.refused import refused
 
 RAND4, PERMK = Compressor(RandK(k=4, seed_cost="derived")), Compressor(PermK())

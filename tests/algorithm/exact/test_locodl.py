@@ -12,7 +12,7 @@ from fedcomp.algorithm.exact.local_steps import geometric
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.random.keys import Key
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import DENSE, GD, Adam, Compressor, Eden, ErrorFeedback, RandK, Sgd, TopK
+from tests.parts import DENSE, GD, Adam, Compressor, Eden, ErrorFeedback, RandK, Sgd, TopK
 from tests.refused import refused
 
 RAND4 = Compressor(RandK(k=4, seed_cost="derived"))

@@ -10,7 +10,7 @@ from fedcomp.config.compose import compose
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import DENSE, GD, Compressor, PermK, ServerSgd
+from tests.parts import DENSE, GD, Compressor, PermK, ServerSgd
 
 PERMK = Compressor(PermK())
 CLIENTS, GAMMA, P = problem(0), 4 * 0.34, 1 / 7

@@ -20,8 +20,8 @@ from fedcomp.algorithm.exact.tamuna import Masks, Tamuna
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.algorithm.parts import GD, Compressor, RandK, ServerSgd
 from tests.looped import looped
+from tests.parts import GD, Compressor, RandK, ServerSgd
 
 CLIENTS, CODEC, ROUNDS = problem(0), RandK(k=4), 8
 OMEGA, GAMMA, P, DECAY = D / 4 - 1, 0.6, 0.4, 0.01

@@ -9,9 +9,9 @@ from fedcomp.algorithm.exact import tamuna
 from fedcomp.algorithm.exact.tamuna import Masks, Tamuna
 from fedcomp.random.keys import Key
 from tests.algorithm.heterogeneous import D, Run, problem
-from tests.algorithm.parts import GD
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import GD
 from tests.refused import refused
 
 CLIENTS = problem(0)

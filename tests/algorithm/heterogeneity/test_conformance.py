@@ -8,10 +8,10 @@ from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.fedprox import FedProx
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
-from tests.algorithm.parts import DENSE, QSGD, Compressor, ErrorFeedback, PermK, RandK, ServerSgd, Sgd, Svrg, TopK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, floats, largest, links, topk
+from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, PermK, RandK, ServerSgd, Sgd, Svrg, TopK
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 FIXED = Sgd(lr=0.1, batch_size=4, steps=3)

@@ -10,7 +10,7 @@ from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from tests.algorithm.heterogeneous import D, Heterogeneous, N, Run, problem
-from tests.algorithm.parts import DENSE, Adam, Compressor, ErrorFeedback, RandK, Sgd, TopK
+from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, RandK, Sgd, TopK
 from tests.refused import refused
 
 TOP4 = Compressor(TopK(k=4, positions="index"))

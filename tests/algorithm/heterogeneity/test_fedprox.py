@@ -9,7 +9,7 @@ import torch
 
 from fedcomp.algorithm.heterogeneity.fedprox import FedProx
 from tests.algorithm.heterogeneous import D, Run, problem
-from tests.algorithm.parts import DENSE, Compressor, FedAvg, RandK, ServerSgd, Sgd, TopK
+from tests.parts import DENSE, Compressor, FedAvg, RandK, ServerSgd, Sgd, TopK
 
 STEP, CLIENTS = ServerSgd(), problem(0)
 TEN = Sgd(lr=0.1, steps=10)

@@ -22,9 +22,9 @@ from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from fedcomp.core.cohort import Cohort
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, ServerSgd, Sgd, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, ErrorFeedback, ServerSgd, Sgd, TopK
 
 N, FEATURES, CLASSES = world.NUM_CLIENTS, world.NUM_FEATURES, world.NUM_CLASSES
 D = (FEATURES + 1) * CLASSES

@@ -6,18 +6,8 @@ from dataclasses import replace
 
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimators.spatial import Spatial
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.rotations.eden import Eden
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm.heterogeneous import Run, problem
+from tests.parts import Adam, Compressor, Dense, Eden, ErrorFeedback, MRCSign, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.refused import refused
 
 DENSE, RAND4, TOP4 = Compressor(Dense()), Compressor(RandK(k=4)), Compressor(TopK(k=4, positions="index"))

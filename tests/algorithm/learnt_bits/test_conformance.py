@@ -5,10 +5,10 @@ from __future__ import annotations
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
-from tests.algorithm.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import floats, links
+from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 
 SCORES = Adam(lr=0.2, batch_size=4, epochs=3)
 SGD, STEP = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd()

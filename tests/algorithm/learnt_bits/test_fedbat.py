@@ -10,11 +10,10 @@ import torch
 from fedcomp.algorithm.learnt_bits.binarised import binarise, slopes
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.client import Batch
-from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.conformance import world
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, StochasticSign
 from tests.refused import refused
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=4), ServerSgd(), Compressor(Dense())

@@ -20,10 +20,10 @@ from fedcomp.wire.coding import Float
 from tests.algorithm.lora.test_conformance_parts import CASES as PARTS
 from tests.algorithm.lora.test_conformance_parts import DENSE, SGD, TOPK
 from tests.algorithm.lora.test_conformance_ranks import CASES as WITH_RANKS
-from tests.algorithm.parts import FedAvg, ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
 from tests.lora_networks import ALPHA, BASE, RANK, lora_mlp, lora_mlp_b, lora_mlp_head
+from tests.parts import FedAvg, ServerSgd
 
 ZEROTH = {"decomfl": DeComFL(lr=0.02, batch_size=4), "fedkseed": FedKSeed(64, 12, lr=0.02, batch_size=4)}
 CASES = [

@@ -8,16 +8,11 @@ from fedcomp.algorithm.lora.ffa_lora import FFALoRA
 from fedcomp.algorithm.lora.flasc import FLASC
 from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
 from fedcomp.algorithm.lora.rolora import RoLoRA
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adamw import AdamW
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
+from tests.parts import Compressor, Dense, ErrorFeedback, ServerSgd, Sgd, TopK
 
 SGD = Sgd(lr=0.2, batch_size=4)
 DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.3, "index"), ErrorFeedback())

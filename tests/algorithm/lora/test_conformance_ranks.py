@@ -5,14 +5,11 @@ from __future__ import annotations
 from fedcomp.algorithm.lora.flexlora import FlexLoRA
 from fedcomp.algorithm.lora.flora import FLoRA
 from fedcomp.algorithm.lora.hetlora import HetLoRA
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.sparsifiers.topk import TopK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, topk
 from tests.lora_networks import lora_mlp, lora_mlp_head
+from tests.parts import Adam, Compressor, Sgd, TopK
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=2)
 ADAM = Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True)

@@ -11,9 +11,6 @@ import torch
 from fedcomp.algorithm.contract import Models
 from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
 from fedcomp.check.noninterference import record
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.evaluation.per_client import PerClient
 from fedcomp.simulation.evaluation import metrics_of
@@ -21,6 +18,7 @@ from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_head
+from tests.parts import Compressor, Dense, Sgd
 
 FEDSA = FedSALoRA(Sgd(lr=0.2, batch_size=4), Compressor(Dense()))
 

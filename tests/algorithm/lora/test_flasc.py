@@ -7,17 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.lora.flasc import FLASC
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.server.adamw import AdamW
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp
+from tests.parts import Compressor, Dense, FedAvg, Sgd, TopK
 
 SGD, DENSE = Sgd(lr=0.1, batch_size=4, momentum=0.9), Compressor(Dense())
 FLASC_025 = FLASC(SGD, AdamW(), Compressor(TopK(0.25)))

@@ -6,15 +6,11 @@ import pytest
 import torch
 
 from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.flat import Flat
 from tests.algorithm.lora.planted import planted
 from tests.lora_networks import lora_mlp, lora_mlp_head
+from tests.parts import Compressor, Dense, ErrorFeedback, Sgd, TopK
 
 SGD, DENSE = Sgd(lr=0.1, batch_size=4), Compressor(Dense())
 

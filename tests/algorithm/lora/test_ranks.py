@@ -13,18 +13,13 @@ from fedcomp.algorithm.lora.flexlora import FlexLoRA
 from fedcomp.algorithm.lora.flora import FLoRA
 from fedcomp.algorithm.lora.hetlora import HetLoRA
 from fedcomp.algorithm.lora.ranks import ranks_of_clients
-from fedcomp.client.adam import Adam
-from fedcomp.client.muon import Muon
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
+from tests.parts import Adam, Compressor, ErrorFeedback, Muon, Sgd, TopK
 
 SGD = Sgd(lr=0.1, batch_size=4)
 RANKS = (1, 2, 1, 2, 1, 2, 1)

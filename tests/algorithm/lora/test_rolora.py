@@ -9,16 +9,11 @@ import torch
 
 from fedcomp.algorithm.lora.ffa_lora import FFALoRA
 from fedcomp.algorithm.lora.rolora import RoLoRA
-from fedcomp.client.adam import Adam
-from fedcomp.client.muon import Muon
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.lora_layout import LoraLayout
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_b
+from tests.parts import Adam, Compressor, Dense, Muon, ServerSgd, Sgd
 
 DENSE = Compressor(Dense())
 ADAM = Adam(lr=0.1, batch_size=4, weight_decay=0.1, decoupled=True)

@@ -9,8 +9,8 @@ import torch
 
 from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.wire import Ledger, WireLink
-from tests.algorithm.parts import DENSE, FedAvg, Muon, ServerSgd, Sgd
 from tests.conformance import world
+from tests.parts import DENSE, FedAvg, Muon, ServerSgd, Sgd
 from tests.refused import refused
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=2)

@@ -12,8 +12,8 @@ from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.wire import Ledger
 from tests.algorithm import quadratic
 from tests.algorithm.low_rank.power_rounds import DIM, TENSORS, Matrices, make_clients, one_round, power_sgd, start
-from tests.algorithm.parts import DENSE, FedAvg, ServerSgd
 from tests.looped import looped
+from tests.parts import DENSE, FedAvg, ServerSgd
 
 
 @looped("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])

@@ -10,10 +10,10 @@ from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
-from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, Sign, TopK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, largest, links
+from tests.parts import DENSE, Compressor, ErrorFeedback, Sign, TopK
 
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())

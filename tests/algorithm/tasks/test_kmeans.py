@@ -10,10 +10,9 @@ import torch
 
 from fedcomp.algorithm.tasks.kmeans import KMeans
 from fedcomp.model.tasks.centres import Centres
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import DENSE, Compressor, Dense, Sign
 from tests.conformance import world
+from tests.parts import DENSE, Bernoulli, Compressor, Dense, Sign
 
 K, F = 3, world.NUM_FEATURES
 THREE = partial(Centres, num_clusters=K)

@@ -7,9 +7,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
-from fedcomp.compressor import Codec
-from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.dataset.tables.vectors import load
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.random.keys import Key
@@ -17,9 +14,9 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
-from tests.algorithm.parts import Compressor, Dense, ErrorFeedback, RandK, Spatial, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Codec, Compressor, Dense, ErrorFeedback, RandK, Spatial, Temporal, TopK, WeightedSum
 
 N, D = 10, 100
 

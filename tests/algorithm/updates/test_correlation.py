@@ -8,13 +8,10 @@ import pytest
 import torch
 
 from fedcomp.algorithm.updates.metrics import correlation
-from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.participation.uniform import Uniform
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import Compressor, Dense, FedAvg, RandK, ServerSgd, Sgd, Spatial
 from tests.conformance import world
+from tests.parts import Bernoulli, Compressor, Dense, FedAvg, RandK, ServerSgd, Sgd, Spatial, Temporal, Uniform
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())
 CODEC = RandK(0.4, places="index")

@@ -16,9 +16,9 @@ from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.wire import Ledger
-from tests.algorithm.parts import DENSE, Compressor, ErrorFeedback, FedAvg, MRCSign, PermK, ServerSgd, Sgd, Sign, TopK
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import DENSE, Compressor, ErrorFeedback, FedAvg, MRCSign, PermK, ServerSgd, Sgd, Sign, TopK
 
 CLIENT, SERVER = Sgd(lr=0.1, batch_size=4), ServerSgd(0.5)
 SIGN = Compressor(Sign())

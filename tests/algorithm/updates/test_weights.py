@@ -17,11 +17,10 @@ from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from fedcomp.core.cohort import Cohort
-from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from tests.algorithm.parts import Compressor, Dense, ServerSgd, Sgd
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, Full, ServerSgd, Sgd
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())
 METHODS = (

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.estimators.spatial import Spatial, _binomial, _factors
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.compressor.estimators.spatial import _binomial, _factors
 from fedcomp.core.cohort import Cohort
 from tests.compressor.round_trips import estimates, known
 from tests.looped import looped
+from tests.parts import Compressor, RandK, RandomMask, Spatial, WeightedSum
 
 
 def _paper_vectors(columns: int) -> torch.Tensor:

@@ -7,15 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import known
 from tests.looped import looped
+from tests.parts import Compressor, RandK, RandomMask, Temporal, WeightedSum
 
 NUM, DIM, K = 5, 12, 4
 CODEC = RandK(k=K)

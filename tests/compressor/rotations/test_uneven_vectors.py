@@ -9,19 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import Codec
 from fedcomp.compressor.projections.rand_proj import RandProj
-from fedcomp.compressor.rotations.drive import Drive
-from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
-from fedcomp.compressor.sparsifiers.induced import Induced
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.random_mask import RandomMask
-from fedcomp.compressor.sparsifiers.wangni import Wangni
 from tests.compressor.mean_and_error import decode_repeated
 from tests.compressor.rotations.vectors import bias, decoded, error
+from tests.parts import Codec, Drive, Eden, Induced, RandK, RandomMask, Wangni
 from tests.thorough import thorough
 
 DRAWS = {1009: 100, 2047: 100, 61_706: 8, LARGEST + 3: 4}

@@ -14,20 +14,14 @@ from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
 from tests.looped import looped
 from tests.network.recorded import content, shape, sums, traffic_of
+from tests.parts import Adam, Compressor, Dense, FedAvg, ServerSgd, Sgd, Sign
 
 SGD, STEP, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Sign())
 MASKS = Adam(lr=0.1, batch_size=4)

@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.participation.full import Full
 from fedcomp.runtime.workers import Workers
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune import chunk_autotune
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from tests.conformance import world
+from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
 
 
 def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,10 +11,6 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core import accelerated
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.distributed.context import ProcessContext
@@ -23,10 +19,8 @@ from fedcomp.model.batched.convolution import Convolution, candidates_on
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.build import build
 from fedcomp.model.tunable import FORMS, Workload
-from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import CONFIG
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.autotune import timing_cache as measured
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
@@ -37,6 +31,7 @@ from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import _planned
 from fedcomp.wire import Ledger
+from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
 from tests.trusting import Trusting
 
 CPU = torch.device("cpu")

@@ -8,17 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import Batching
-from fedcomp.client.sgd import Sgd
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 

@@ -10,23 +10,16 @@ import torch
 from torch import nn
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
-from fedcomp.client.adam import Adam
-from fedcomp.client.muon import Muon
-from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import LocalSolver
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
 from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager, can_capture
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
@@ -34,6 +27,7 @@ from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Adam, Compressor, Dense, FedAvg, Muon, ServerSgd, Sgd
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
 from tests.simulation.user_module import Centred, Residual
