@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,8 +16,8 @@ from fedcomp.records.status import Status, read_status
 
 def folder_of(root: Path) -> Path:
     """The folder of the only run below `root`."""
-    (config,) = root.rglob("config.yaml")
-    return config.parent
+    (record,) = root.rglob("metrics.jsonl")
+    return record.parent
 
 
 def record(root: Path) -> list[dict[str, float]]:
@@ -30,10 +32,16 @@ def status_of(root: Path) -> Status:
     return status
 
 
+def checkpoint_of(root: Path) -> dict[str, Any]:
+    """Of the only run below `root`."""
+    return torch.load(folder_of(root) / "checkpoint.pt", weights_only=True)
+
+
 def assert_same_run(one: Path, other: Path) -> None:
-    """The only runs below two folders have the same record but for times, the same repetitions, the same checkpoint."""
+    """The only runs below two folders have the same record but for times, the same repetitions, status, checkpoint."""
     assert record(one) == record(other)
-    left, right = (torch.load(folder_of(root) / "checkpoint.pt", weights_only=True) for root in (one, other))
+    assert replace(status_of(one), record={}) == replace(status_of(other), record={})
+    left, right = checkpoint_of(one), checkpoint_of(other)
     assert (left["round"], left["ledger"]) == (right["round"], right["ledger"])
     assert left["state"].keys() == right["state"].keys()
     assert all(torch.equal(tensor, right["state"][name]) for name, tensor in left["state"].items())

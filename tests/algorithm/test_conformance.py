@@ -20,7 +20,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, largest, links, topk
 from tests.lora_networks import lora_mlp
 
@@ -42,15 +42,15 @@ SCALAR_EACH = links(lambda dim, stats, layers: 64 + 3 * 32, lambda dim, stats, l
 
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), dense),
-    AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), dense, world.with_batch_norm),
+    normed("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), dense),
     AlgorithmCase("fedavg-lora", FedAvg(SGD, STEP, TOPK, DENSE), topk, lora_mlp),
     AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), topk),
     AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE)),
-    AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), SIGN_BOTH_WAYS, world.with_batch_norm),
-    AlgorithmCase("fedavg-cafe", FedAvg(SGD, STEP, CAFE, SIGN, sends="mean_update"), None, world.with_batch_norm),
+    normed("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), SIGN_BOTH_WAYS),
+    normed("fedavg-cafe", FedAvg(SGD, STEP, CAFE, SIGN, sends="mean_update")),
     AlgorithmCase("fedavg-cafe-model", FedAvg(SGD, STEP, CAFE, DENSE)),
     AlgorithmCase("fedavg-ef21", FedAvg(SGD, STEP, EF21, DENSE, "uniform"), topk),
-    AlgorithmCase("fedavg-ef21_p", FedAvg(SGD, STEP, DENSE, EF21_P), None, world.with_batch_norm),
+    normed("fedavg-ef21_p", FedAvg(SGD, STEP, DENSE, EF21_P)),
     AlgorithmCase("fedavg-full", FedAvg(SGD, STEP, SIGN, DENSE), None, participation=world.FULL),
     AlgorithmCase(
         "fedavg-adam",
@@ -62,7 +62,7 @@ CASES = [
         FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
         topk,
     ),
-    AlgorithmCase(
+    normed(
         "fedavg-diloco",
         FedAvg(
             Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True),
@@ -72,40 +72,29 @@ CASES = [
             persist_optimizer=True,
         ),
         dense,
-        world.with_batch_norm,
     ),
-    AlgorithmCase(
+    normed(
         "fedavg-muon",
         FedAvg(Muon(lr=0.02, steps=3, batch_size=4, skip_last=0), STEP, DENSE, DENSE, persist_optimizer=True),
         dense,
-        world.with_batch_norm,
     ),
     AlgorithmCase("streaming_diloco", STREAMING),
-    AlgorithmCase(
-        "streaming_diloco-sign",
-        replace(STREAMING, uplink=SIGN, downlink=SIGN, tau=4, alpha=0.5),
-        None,
-        world.with_batch_norm,
-    ),
-    AlgorithmCase("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense, world.with_batch_norm),
+    normed("streaming_diloco-sign", replace(STREAMING, uplink=SIGN, downlink=SIGN, tau=4, alpha=0.5)),
+    normed("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense),
     AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), SIGN_BOTH_WAYS),
     AlgorithmCase("fedscalar-svrg", FedScalar(replace(SVRG, lr=0.01)), SHARED_SCALAR),
-    AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), SHARED_SCALAR, world.with_batch_norm),
+    normed("fedscalar-shared", FedScalar(SLOW, num_projections=1), SHARED_SCALAR),
     AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), SCALAR_EACH),
     AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", sends="scalar")),
-    AlgorithmCase(
+    normed(
         "fedscalar-replay-each",
         FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed_cost="derived", sends="scalar"),
-        None,
-        world.with_batch_norm,
         participation=world.FULL,
     ),
     AlgorithmCase("fetchsgd", FetchSGD(SHORT, 3, None, 0.5, None, 0.2, positions="index", rho=0.5), SKETCH),
-    AlgorithmCase(
+    normed(
         "fetchsgd-subtract",
         FetchSGD(SHORT, 3, 30, share=0.3, clear="subtract", mask_momentum=False, rho=0.0, weights="uniform"),
-        None,
-        world.with_batch_norm,
     ),
 ]
 

@@ -8,7 +8,7 @@ from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import floats, links, relayed
 from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 
@@ -35,40 +35,31 @@ def _private(dim, stats, layers, cohort):
 
 CASES = [
     AlgorithmCase("fedmrn", FedMRN(SGD, STEP, DENSE, alpha=0.1), MASK_UP),
-    AlgorithmCase(
+    normed(
         "fedmrn-signed",
         FedMRN(SGD, STEP, DENSE, "signed", "gaussian", 0.03, ramp=0.5, power=2.0),
         MASK_AND_NORMALISATION_UP,
-        world.with_batch_norm,
     ),
-    AlgorithmCase(
+    normed(
         "fedmrn-all",
         FedMRN(SGD, STEP, SIGN, "signed", "bernoulli", 0.03, pm=False, seed_cost="derived", mask_batchnorm=True),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase("fedmrn-deterministic", FedMRN(SGD, STEP, DENSE, alpha=0.1, sm=False), MASK_UP),
     AlgorithmCase("fedpm", FedPM(SCORES), ONE_BIT_UP),
-    AlgorithmCase("fedpm-batch_norm", FedPM(SCORES, gain="e_fan_in"), NORMALISATION_FROZEN, world.with_batch_norm),
-    AlgorithmCase(
+    normed("fedpm-batch_norm", FedPM(SCORES, gain="e_fan_in"), NORMALISATION_FROZEN),
+    normed(
         "fedpm-trained",
         FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", batchnorm_training="trained", coding="prior", test="expected"),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase(
         "fedpm-counts",
         FedPM(Adam(lr=0.2, batch_size=2, epochs=3), coding="arithmetic", sends="counts", prior=1.5, reset_every=2),
     ),
-    AlgorithmCase(
-        "fedpm-persistent", FedPM(SCORES, persist_optimizer=True), NORMALISATION_FROZEN, world.with_batch_norm
-    ),
+    normed("fedpm-persistent", FedPM(SCORES, persist_optimizer=True), NORMALISATION_FROZEN),
     AlgorithmCase("fedsparsify", FedSparsify(Sgd(lr=0.1, batch_size=4, epochs=3), 0.6)),
-    AlgorithmCase(
+    normed(
         "fedsparsify-progressive",
         FedSparsify(Sgd(lr=0.1, batch_size=4, momentum=0.3), 0.5, "progressive", merge="majority"),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase("bicompfl_gr", BiCompFLGR(client=MASKS, block=16), RELAYED),
     AlgorithmCase(
@@ -76,11 +67,9 @@ CASES = [
         BiCompFLGR(client=MASKS, reconstruct=True, block=16, candidates="per_client", n_ul=2, form="affine"),
         _coded_both_ways,
     ),
-    AlgorithmCase(
+    normed(
         "bicompfl_gr-adaptive",
         BiCompFLGR(client=MASKS, allocation="adaptive", block=4, longest=32, n_is=64, relay="xor"),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase(
         "bicompfl_gr-average",
@@ -89,11 +78,8 @@ CASES = [
         ),
     ),
     AlgorithmCase("bicompfl_pr", BiCompFLPR(client=MASKS, block=16, n_is=64), _private),
-    AlgorithmCase(
-        "bicompfl_pr-mixed",
-        BiCompFLPR(client=MASKS, block=8, optimise_prior=True, n_dl=5, bits=16, test="expected"),
-        None,
-        world.with_batch_norm,
+    normed(
+        "bicompfl_pr-mixed", BiCompFLPR(client=MASKS, block=8, optimise_prior=True, n_dl=5, bits=16, test="expected")
     ),
     AlgorithmCase("bicompfl_pr-split", BiCompFLPR(client=MASKS, block=4, split_downlink=True, rest="qhat")),
     AlgorithmCase(

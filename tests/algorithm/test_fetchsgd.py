@@ -1,4 +1,4 @@
-"""FetchSGD: without collisions it is SGD with momentum, or Top-k with error feedback; stability; bits; refusals."""
+"""FetchSGD: without collisions it is SGD with momentum, or Top-k with error feedback; bits; refusals."""
 
 from __future__ import annotations
 
@@ -66,26 +66,6 @@ def test_sketches_of_all_rounds_are_those_of_vectors_and_add_up() -> None:
         common = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64), clients.layers, seed=after.seed)
         for cells, vector in ((after.momentum, momentum), (after.error, error)):
             torch.testing.assert_close(cells, algorithm.codec.sketch(vector[None], common)[0], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_subtracting_is_unstable_at_large_steps_and_clearing_is_not() -> None:
-    """Least squares with curvatures 1 / i, d = 1000, r = 5, c = 200, k = 20, eta = 1."""
-    dim, ratios = 1000, {}
-    for clear, mask in (("subtract", False), ("zero", True)):
-        found = []
-        for seed in range(3):
-            centres = torch.randn(1, dim, generator=torch.Generator().manual_seed(seed))
-            clients = quadratic.Quadratics(1 / torch.arange(1.0, dim + 1), centres)
-            algorithm = FetchSGD(quadratic.STEP, 5, 200, 1.0, 20, None, 1.0, 0.9, clear, mask)
-            state = algorithm.init(torch.zeros(dim), torch.zeros(0), Setup(1, (), Key((seed,))))
-            first = clients.excess(state.theta)
-            for index in range(400):
-                state = quadratic.once(algorithm, clients, state, index)
-            found.append(clients.excess(state.theta) / first)
-        ratios[clear] = sorted(found)[1]
-    assert ratios["zero"] < 0.15  # measured: 0.08 to 0.10, and 3.4 to 6.1
-    assert ratios["subtract"] > 10 * ratios["zero"]
 
 
 def test_bits_and_hashes_of_the_run() -> None:

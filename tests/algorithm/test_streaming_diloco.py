@@ -105,14 +105,6 @@ def test_memories_are_of_fragments() -> None:
     assert run.bits()["uplink"] == N * 4 * (32 + 5), "4 entries of the first fragment, which has 20"
 
 
-def test_one_period_lowers_the_loss() -> None:
-    for tau in (0, 1, 5):
-        algorithm = _streaming(replace(ADAMW, lr=0.05), 2, tau, 0.5, ServerSgd())
-        run = Run(algorithm, CLIENTS)
-        *_, state = run.states(8)
-        assert run.distance(state) < 0.9
-
-
 TENSORS = tuple(ParameterTensor(size, WEIGHT if size > 9 else BIAS) for size in (50, 5, 40, 4, 30, 3))
 
 

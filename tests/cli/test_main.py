@@ -122,14 +122,6 @@ def test_a_diverging_run_stops_with_round_client_and_remedy(fedcomp, tmp_path: P
     assert [line["round"] for line in record(tmp_path)] == [0]
 
 
-def test_a_half_written_checkpoint_is_refused_with_the_remedy(fedcomp, tmp_path: Path, capsys) -> None:
-    assert fedcomp(*QUICK, "client.lr=1e30") == 1
-    (folder_of(tmp_path) / "checkpoint.pt").write_bytes(b"half")
-    capsys.readouterr()
-    assert fedcomp(*QUICK, "client.lr=1e30") == 1
-    assert "checkpoint.pt is damaged (it is cut short or overwritten); overwrite=true" in capsys.readouterr().err
-
-
 def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     (mine / "compressor").mkdir(parents=True)

@@ -12,10 +12,8 @@ from fedcomp.client import Batch, Hook
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
-from tests.client.linear_regression import START as BEGIN
-from tests.client.linear_regression import agents, descend, rows, run
 from tests.client.test_solver import STEPS, Quadratics
-from tests.parts import Adam, LocalSolver, Sgd, Svrg
+from tests.parts import Adam, LocalSolver, Sgd
 
 MU = 0.7
 START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)
@@ -47,13 +45,6 @@ def test_the_pull_is_clipped_with_the_gradient() -> None:
     world, begin = Quadratics(), torch.full((4, 5), 100.0, dtype=torch.float64)
     result = Sgd(lr=0.1, clip_norm=1.0, proximal=50.0).run(world, begin, torch.zeros(4, 0), (0, 1))
     assert float((result.value - begin).norm(dim=1)[0]) <= 0.1 * STEPS[0] + 1e-9
-
-
-def test_svrg_is_pulled_at_its_iterate_and_not_in_the_difference() -> None:
-    """One sample: SVRG is gradient descent on the penalised loss."""
-    data = agents((1,))
-    found = run(Svrg(lr=0.1, snapshots=2, inner_steps=3, proximal=MU), data)[0]
-    assert torch.allclose(found, descend(*rows(data, 0), BEGIN, 6, pull=MU), rtol=0, atol=1e-12)
 
 
 def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:

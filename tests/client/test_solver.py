@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from fedcomp.client import Batch, LocalSolver
+from fedcomp.client import Batch
 from fedcomp.client.adam import Adam
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
@@ -77,16 +77,6 @@ CASES = [
 
 
 @looped("solver, optimizer_of", CASES)
-def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
-    world = Quadratics()
-    start = torch.zeros(4, 5, dtype=torch.float64)
-    result = solver.run(world, start, torch.zeros(4, 0), (0, 1))
-    for client in range(4):
-        assert torch.allclose(result.value[client], _torch(optimizer_of, world, client), atol=1e-12)
-    assert not start.any()
-
-
-@looped("solver, optimizer_of", CASES)
 def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver, optimizer_of) -> None:
     world = Quadratics()
     start, stats = torch.zeros(4, 5, dtype=torch.float64), torch.zeros(4, 0)
@@ -100,7 +90,11 @@ def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver,
             expected = _torch(optimizer_of, world, client, num_rounds)
             assert torch.allclose(result.value[client], expected, rtol=0, atol=1e-12)
     assert memory[-1][:, 0].tolist() == [3 * steps for steps in STEPS]
-    assert solver.run(world, start, stats, (0, 1)).memory == ()
+    alone = solver.run(world, start, stats, (0, 1))
+    assert alone.memory == ()
+    assert not start.any()
+    for client in range(4):
+        assert torch.allclose(alone.value[client], _torch(optimizer_of, world, client), rtol=0, atol=1e-12)
 
 
 def test_loss_is_the_mean_over_a_clients_own_steps() -> None:
@@ -127,13 +121,6 @@ def test_gradient_hook_changes_the_gradient() -> None:
 def test_clip() -> None:
     grad = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
     assert torch.allclose(clip(grad, 1.0), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
-
-
-def test_clipped_steps_are_no_longer_than_allowed() -> None:
-    world = Quadratics()
-    start = torch.full((4, 5), 100.0, dtype=torch.float64)
-    result = Sgd(lr=0.1, clip_norm=1.0).run(world, start, torch.zeros(4, 0), (0, 1))
-    assert torch.allclose((result.value - start).norm(dim=1)[3], torch.tensor(0.1, dtype=torch.float64))
 
 
 def test_schedules() -> None:

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from fedcomp.algorithm.contract import Algorithm
 from fedcomp.check import world
-from fedcomp.check.algorithm import CHECKS, AlgorithmCase
+from fedcomp.check.algorithm import CHECKS, AlgorithmCase, Bits
 from fedcomp.check.failed import Failed
 
-__all__ = ["AlgorithmCase", "suite"]
+__all__ = ["AlgorithmCase", "normed", "suite"]
+
+
+def normed(name: str, algorithm: Algorithm, bits: Bits | None = None, **options: Any) -> AlgorithmCase:
+    """A case that trains the network with normalisation and statistics."""
+    return AlgorithmCase(name, algorithm, bits, world.with_batch_norm, **options)
 
 
 def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:

@@ -6,8 +6,9 @@ import copy
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Batch, Gradient
 from fedcomp.model.flat import statistics_of, trained_parameters
 from fedcomp.model.loss import Loss
 
@@ -43,6 +44,20 @@ def plain_gradient(
         floats = [buffer.flatten() for buffer in statistics_of(twin).values()]
         news.append(torch.cat([*floats, theta.new_empty(0)]))
     return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
+
+
+def pixels(outputs: Tensor, y: Tensor) -> Tensor:
+    """The mean over a client's pixels [1, B, K, H, W], but for those of class 255."""
+    return functional.cross_entropy(outputs[0], y[0].long(), ignore_index=255)
+
+
+def assert_gradient(model, loss: Loss, theta: Tensor, batch: Batch, tolerance: float = 1e-12) -> Gradient:
+    """The model's gradients and losses are those of its plain module; returns what was found."""
+    found = model.gradient(theta, batch)
+    plain = plain_gradient(model.module, loss, theta, batch.stats, batch.x, batch.y, batch.weight)
+    assert_close(found.grad, plain.grad, tolerance)
+    assert_close(found.loss, plain.loss, tolerance)
+    return found
 
 
 def plain_outputs(module: nn.Module, theta_D: Tensor, stats_C: Tensor, x: Tensor) -> Tensor:

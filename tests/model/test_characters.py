@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, WEIGHT
 from fedcomp.model.build import build
@@ -15,6 +14,7 @@ from fedcomp.model.loss import cross_entropy, evaluation_metrics, num_correct
 from fedcomp.model.networks.characters import char_gpt, char_lstm
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.model.plain_modules import assert_close, assert_gradient, plain_outputs
 
 KEY = Key(("model", 0))
 SMALL = {"lstm": partial(char_lstm, hidden=6, embedding=3), "gpt": partial(char_gpt, width=8, heads=2)}
@@ -67,31 +67,15 @@ def test_what_its_tensors_are():
 @looped("every", [False, True])
 def test_gradients_are_those_of_plain_modules(name, every):
     model = built(SMALL[name], every)
-    theta, stats = rows(model)
+    theta, stats = (part.double() for part in rows(model))
     x, y = batch(every)
-    got = model.gradient(theta, Batch(x, y, None, stats))
-    for client in range(CLIENTS):
-        module = model.make()
-        nn.utils.vector_to_parameters(theta[client], module.parameters())
-        loss = functional.cross_entropy(module(x[client]), y[client])
-        grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
-        torch.testing.assert_close(got.loss[client], loss, rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(got.grad[client], grad, rtol=1e-4, atol=1e-6)
-        module.eval()
-        outputs = model.outputs(theta[client], stats[client], x[client])
-        torch.testing.assert_close(outputs, module(x[client]), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_empty_places_change_nothing(name):
-    model = built(SMALL[name])
-    theta, stats = rows(model)
-    x, y = batch()
     weight = torch.ones(CLIENTS, BATCH)
     weight[1, 2:] = 0
-    padded = model.gradient(theta, Batch(x, y, weight, stats))
-    alone = model.gradient(theta[1:2], Batch(x[1:2, :2], y[1:2, :2], None, stats[1:2]))
-    torch.testing.assert_close(padded.grad[1], alone.grad[0], rtol=1e-5, atol=1e-7)
+    for real in (None, weight):
+        assert_gradient(model, cross_entropy, theta, Batch(x, y, real, stats), 1e-9)
+    for client in range(CLIENTS):
+        outputs = model.outputs(theta[client], stats[client], x[client])
+        assert_close(outputs, plain_outputs(model.module, theta[client], stats[client], x[client]), 1e-9)
 
 
 @pytest.mark.parametrize("name", SMALL)

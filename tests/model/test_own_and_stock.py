@@ -9,10 +9,12 @@ from torch import nn
 from fedcomp.config.compose import compose
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch, StepDraws
+from fedcomp.model.loss import loss_of
 from fedcomp.model.networks.module import own
 from fedcomp.model.networks.torchvision import classifier
 from fedcomp.provenance.code import code_files
 from fedcomp.random.keys import Key
+from tests.model.plain_modules import assert_gradient
 from tests.thorough import thorough
 
 KEY = Key(("model", 0))
@@ -118,12 +120,8 @@ def test_gradient_of_a_stock_network_is_its_own():
     theta, stats = model.init(KEY)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 3, 32, 32, generator=generator), torch.tensor([1, 7])
-    module = model.make()
-    nn.utils.vector_to_parameters(theta, module.parameters())
-    loss = nn.functional.cross_entropy(module(x), y)
-    grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
-    got = model.gradient(theta[None], Batch(x[None], y[None], None, stats[None]))
-    torch.testing.assert_close(got.grad[0], grad, rtol=1e-4, atol=1e-6)
+    one = Batch(x[None].double(), y[None], None, stats[None].double())
+    assert_gradient(model, loss_of("classification"), theta[None].double(), one)
 
 
 @pytest.mark.thorough

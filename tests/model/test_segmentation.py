@@ -23,6 +23,7 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.chunks.client_data import gather
+from tests.model.plain_modules import assert_gradient, pixels
 
 KEY = Key(("test", "pixels"))
 NUM_CLASSES = 3
@@ -163,18 +164,10 @@ def test_the_loop_over_clients_and_vmap_agree_with_autograd() -> None:
     weight = torch.ones(3, 4)
     weight[1, 2:] = 0
     assert model.takes_padding
-    one_by_one = model.gradient(theta, Batch(x, y, weight, stats))
-    model.slow_by_vmap = False
-    at_once = model.gradient(theta, Batch(x, y, weight, stats))
+    for slow in (True, False):
+        model.slow_by_vmap = slow
+        assert_gradient(model, pixels, theta, Batch(x, y, weight, stats), 1e-6)
     assert not model.vmap_refused
-    for client, real in ((0, 4), (1, 2), (2, 4)):
-        twin = network().double()
-        nn.utils.vector_to_parameters(theta[client], twin.parameters())
-        loss = functional.cross_entropy(twin(x[client, :real]), y[client, :real].long(), ignore_index=255)
-        grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(twin.parameters()))])
-        for found in (one_by_one, at_once):
-            torch.testing.assert_close(found.loss[client], loss.detach())
-            torch.testing.assert_close(found.grad[client], grad, atol=1e-9, rtol=1e-6)
 
 
 def pictures(crop_padding: int = 0) -> Dataset:

@@ -1,4 +1,4 @@
-"""Coins: exact weights, drawn probabilities, an empty round, and what is refused."""
+"""Coins: drawn probabilities, an empty round, and what is refused."""
 
 import pytest
 import torch
@@ -7,28 +7,9 @@ from omegaconf import OmegaConf
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.refused import refused
 
 ONES = torch.ones(20, dtype=torch.float64)
-
-
-def test_weights_are_one_over_n_p():
-    probability = [0.25 + 0.03 * client for client in range(20)]
-    cohort = Bernoulli(probability).sample(Key(("round", 0)), ONES)
-    assert 0 < cohort.size < 20
-    expected = torch.tensor([1 / (20 * probability[client]) for client in cohort.clients])
-    torch.testing.assert_close(cohort.weight, expected)
-
-
-def test_unequal_importance_is_shared_over_all_clients_not_those_present():
-    importance = torch.arange(1, 21, dtype=torch.float64)
-    cohort = Bernoulli(0.5).sample(Key(("round", 0)), importance)
-    torch.testing.assert_close(cohort.weight, (importance[cohort.ids] / 210 / 0.5).float())
-
-
-def test_probability_one_is_full_participation():
-    cohort = Bernoulli(1).sample(Key(("round", 0)), ONES)
-    assert cohort.clients == tuple(range(20))
-    assert torch.equal(cohort.weight, torch.full((20,), 1 / 20))
 
 
 def test_an_empty_round_is_legal():
@@ -54,47 +35,42 @@ def test_hydras_containers_are_as_good_as_pythons(given):
     assert hash(Bernoulli(node)) == hash(Bernoulli(given))
 
 
-@looped(
-    "probability",
+NONE = r"participation.probability=.* must be a number above 0 and at most 1, a list of one a client, or"
+DRAWN = {"low": 0.3, "high": 0.9, "seed": 0}
+
+test_what_it_refuses = refused(
     [
-        0,
-        1.5,
-        -0.1,
-        float("nan"),
-        "abc",
-        None,
-        True,
-        {"low": 0.3, "high": 1.0},
-        {"low": 0.0, "high": 1.0, "seed": 0},
-        {"low": 0.9, "high": 0.3, "seed": 0},
-        {"low": "a", "high": 1.0, "seed": 0},
-        {"low": 0.3, "high": 1.0, "seed": 0, "alpha": 2.0},
-        {"low": 0.3, "high": 1.0, "seed": 0, "mean": 2.0},
+        *(({"probability": one}, NONE) for one in (0, 1.5, -0.1, float("nan"), "abc", None, True)),
+        *(({"probability": DRAWN | {"low": low}}, NONE) for low in (0.0, 0.95, "a")),
+        *(({"probability": DRAWN | {name: 2.0}}, NONE) for name in ("alpha", "mean")),
+        ({"probability": {"low": 0.3, "high": 1.0}}, NONE),
+        ({"probability": [0.5, 0.0]}, r"participation.probability is 0.0 for client 1, but must be above 0"),
+        ({"probability": DRAWN | {"seed": "x"}}, r"participation.probability.seed=x must be a whole number, 0 or more"),
+        *(
+            ({"probability": DRAWN | {"alpha": alpha, "beta": 5}}, r"probability.alpha=.* must be a positive number")
+            for alpha in (0, -1, "a", float("inf"), True)
+        ),
+        *(
+            ({"probability": 0.5, "schedule": schedule}, rf"participation.schedule{line}")
+            for schedule, line in [
+                ({50: 0.0}, r"\[50\]=0.0 must be a number above 0"),
+                ({50: [0.5, 1.5]}, r"\[50\] is 1.5 for client 1, but must be above 0"),
+                ({-1: 0.5}, r" has round -1, but rounds are whole numbers"),
+                ({"a": 0.5}, r" has round 'a'"),
+                ([0.5], r"=\[0.5\] must be \{round: probability\}"),
+                ({}, r"=\{\} must be"),
+            ]
+        ),
+        (lambda: Bernoulli([0.5] * 3).check(4), "lists 3 probabilities, but num_clients is 4; it needs one a client"),
+        (lambda: Bernoulli(0.5, {7: [0.5] * 3}).check(4), r"schedule\[7\] lists 3 probabilities, but num_clients is 4"),
     ],
+    Bernoulli,
 )
-def test_what_is_no_probability_is_refused(probability):
-    line = r"participation.probability=.* must be a number above 0 and at most 1, a list of one a client, or"
-    with pytest.raises(ValueError, match=line) as error:
-        Bernoulli(probability)
-    assert "\n" not in str(error.value)
 
 
-def test_a_list_names_the_client():
-    with pytest.raises(ValueError, match=r"participation.probability is 0.0 for client 1, but must be above 0"):
-        Bernoulli([0.5, 0.0])
-
-
-def test_a_seed_that_is_no_number():
-    with pytest.raises(ValueError, match=r"participation.probability.seed=x must be a whole number, 0 or more"):
-        Bernoulli({"low": 0.3, "high": 1.0, "seed": "x"})
-
-
-def test_a_list_must_have_one_a_client():
-    Bernoulli([0.5] * 4).check(4)
-    Bernoulli(0.5).check(4)
-    Bernoulli({"low": 0.3, "high": 1.0, "seed": 0}).check(4)
-    with pytest.raises(ValueError, match=r"lists 3 probabilities, but num_clients is 4; it needs one a client"):
-        Bernoulli([0.5] * 3).check(4)
+def test_a_list_of_one_a_client_is_taken():
+    for probability in ([0.5] * 4, 0.5, DRAWN):
+        Bernoulli(probability).check(4)
 
 
 def test_beta_drawn_probabilities():
@@ -107,12 +83,6 @@ def test_beta_drawn_probabilities():
     assert abs(float(drawn.std()) - spread) < 4.5 * spread / (2 * 4000) ** 0.5
     same = Bernoulli({"low": 0.2, "high": 0.9, "seed": 0, "alpha": 1, "beta": 1}).inclusion(40)
     assert torch.equal(same, Bernoulli({"low": 0.2, "high": 0.9, "seed": 0}).inclusion(40))
-
-
-@looped("alpha", [0, -1, "a", float("inf"), True])
-def test_a_beta_distribution_that_is_none(alpha):
-    with pytest.raises(ValueError, match=r"participation.probability.alpha=.* must be a positive number"):
-        Bernoulli({"low": 0.2, "high": 0.9, "seed": 0, "alpha": alpha, "beta": 5})
 
 
 def test_a_schedule_changes_probabilities_and_weights_by_round():
@@ -128,27 +98,6 @@ def test_a_schedule_changes_probabilities_and_weights_by_round():
     assert rule.metrics(20, 60) == {"participation/max_inverse": pytest.approx(10)}
     node = OmegaConf.create({"schedule": {0: 0.9, 50: 0.3}}).schedule
     assert hash(Bernoulli(0.5, node)) == hash(Bernoulli(0.5, {50: 0.3, 0: 0.9}))
-
-
-@looped(
-    "schedule, line",
-    [
-        ({50: 0.0}, r"participation.schedule\[50\]=0.0 must be a number above 0"),
-        ({50: [0.5, 1.5]}, r"participation.schedule\[50\] is 1.5 for client 1, but must be above 0"),
-        ({-1: 0.5}, r"participation.schedule has round -1, but rounds are whole numbers"),
-        ({"a": 0.5}, r"participation.schedule has round 'a'"),
-        ([0.5], r"participation.schedule=\[0.5\] must be \{round: probability\}"),
-        ({}, r"participation.schedule=\{\} must be"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(schedule, line):
-    with pytest.raises(ValueError, match=line):
-        Bernoulli(0.5, schedule)
-
-
-def test_every_list_of_a_schedule_has_one_a_client():
-    with pytest.raises(ValueError, match=r"participation.schedule\[7\] lists 3 probabilities, but num_clients is 4"):
-        Bernoulli(0.5, {7: [0.5] * 3}).check(4)
 
 
 def test_the_largest_inverse_is_that_of_the_rarest_client():

@@ -7,6 +7,7 @@ from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.summary import label_counts, label_entropy, sizes
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.refused import refused
 
 LABELS = torch.arange(10_000) % 10
 NUM_CLIENTS = 5
@@ -121,20 +122,20 @@ def test_min_size_is_kept():
         assert int(sizes(parts).min()) >= 20
 
 
-def test_giving_up_says_what_to_change():
-    line = r"in 3 draws with alpha=0.01, 50 clients and 1000 samples, .* at most \d samples, below .*min_size=10; raise"
-    with pytest.raises(ValueError, match=line):
-        Dirichlet(0.01, max_tries=3).split(LABELS[:1000], 1000, 50, Key((0,)))
-
-
-def test_a_min_size_that_no_draw_can_reach():
-    with pytest.raises(ValueError, match=r"min_size is 10, but 1600 samples over 200 clients make 8 each; lower"):
-        Dirichlet().split(LABELS[:1600], 1600, 200, Key((0,)))
-
-
-def test_a_min_size_is_a_number_of_samples():
-    with pytest.raises(ValueError, match="partition.min_size=0 must be a whole number, 1 or more"):
-        Dirichlet(min_size=0)
+test_what_it_refuses = refused(
+    [
+        (
+            lambda: Dirichlet(0.01, max_tries=3).split(LABELS[:1000], 1000, 50, Key((0,))),
+            r"in 3 draws with alpha=0.01, 50 clients and 1000 samples, .* at most \d samples, below .*min_size=10",
+        ),
+        (
+            lambda: Dirichlet().split(LABELS[:1600], 1600, 200, Key((0,))),
+            r"min_size is 10, but 1600 samples over 200 clients make 8 each; lower",
+        ),
+        ({"min_size": 0}, "partition.min_size=0 must be a whole number, 1 or more"),
+    ],
+    Dirichlet,
+)
 
 
 def test_an_alpha_so_small_that_shares_vanish():

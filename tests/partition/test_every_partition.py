@@ -1,5 +1,7 @@
 """What each partition promises: every sample to exactly one client, from the key alone."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from fedcomp.partition.one_each import OneEach
 from fedcomp.partition.shards import Shards
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.refused import refused
 
 PARTITIONS = [
     IID(),
@@ -27,7 +30,6 @@ PARTITIONS = [
     Dirichlet(1.0, "hsu"),
     Dirichlet(100.0),
 ]
-BY_CLASS = [partition for partition in PARTITIONS if not isinstance(partition, IID)]
 OWNERS = torch.randint(25, (1603,), generator=Key(("owners",)).generator())
 LABELS = torch.randint(10, (1603,), generator=Key(("labels",)).generator())  # unsorted, unequal classes, odd size
 KEY = Key(("partition", 7))
@@ -60,31 +62,21 @@ def test_one_client_holds_everything(partition):
     assert len(part) == len(LABELS)
 
 
-@looped("partition", PARTITIONS)
-def test_more_clients_than_samples(partition):
-    line = r"client 5 would hold no data: 6 clients, but only 5 training samples; lower num_clients to 5"
-    with pytest.raises(ValueError, match=line):
-        partition.split(torch.arange(5), 5, 6, KEY)
+BY_CLASS = r"partition=\w+ deals samples by class, .* \(regression, text\): take partition=iid"
+FEW = r"client 5 would hold no data: 6 clients, but only 5 training samples; lower num_clients to 5"
 
-
-@looped("partition", PARTITIONS)
-def test_no_clients(partition):
-    with pytest.raises(ValueError, match=r"num_clients=0 must be a whole number, 1 or more"):
-        partition.split(LABELS, len(LABELS), 0, KEY)
-
-
-@looped("partition", PARTITIONS)
-def test_no_number_of_clients(partition):
-    with pytest.raises(ValueError, match=r"num_clients=null is for partition=natural and partition=one_each"):
-        partition.split(LABELS, len(LABELS), None, KEY, OWNERS)
-
-
-@looped("partition", BY_CLASS)
-def test_rules_by_class_refuse_regression(partition):
-    with pytest.raises(
-        ValueError, match=r"partition=\w+ deals samples by class, .* \(regression, text\): take partition=iid"
-    ):
-        partition.split(None, 100, 10, KEY)
+test_what_they_refuse = refused(
+    [
+        (partial(partition.split, *given), line)
+        for partition in PARTITIONS
+        for given, line in [
+            ((torch.arange(5), 5, 6, KEY), FEW),
+            ((LABELS, len(LABELS), 0, KEY), r"num_clients=0 must be a whole number, 1 or more"),
+            ((LABELS, len(LABELS), None, KEY, OWNERS), r"num_clients=null is for partition=natural and partition=one_"),
+            *([((None, 100, 10, KEY), BY_CLASS)] if not isinstance(partition, IID) else []),
+        ]
+    ]
+)
 
 
 @looped(

@@ -1,7 +1,7 @@
 """Run folders written without a run: config, status and record."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,23 @@ import pytest
 import yaml
 
 MakeRun = Callable[..., Path]
+
+
+def write_run(
+    folder: Path,
+    config: dict[str, Any],
+    state: str,
+    done: int,
+    lines: Iterable[dict[str, Any]] = (),
+    error: str | None = None,
+) -> Path:
+    """A run's folder, its record given by `lines`; `done`: its round."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    (folder / "status.json").write_text(json.dumps({"state": state, "round": done, "error": error}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / ".lock").touch()
+    return folder
 
 
 @pytest.fixture
@@ -30,7 +47,6 @@ def make_run(tmp_path: Path) -> MakeRun:
         folder: str | None = None,
     ) -> Path:
         place = tmp_path / "outputs" / "demo" / (folder or method) / f"seed={seed}"
-        place.mkdir(parents=True)
         whole = {
             "seed": seed,
             "name": "demo",
@@ -38,27 +54,23 @@ def make_run(tmp_path: Path) -> MakeRun:
             "compressor": {"_target_": f"fedcomp.compressor.{method}.Codec"},
             **(config or {}),
         }
-        (place / "config.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
         quality = lines or [{"test/accuracy": value, "test/loss": 1 - value} for value in accuracies]
-        (place / "status.json").write_text(
-            json.dumps({"state": state, "round": 10 * max(0, len(quality) - 1), "error": error})
-        )
-        with (place / "metrics.jsonl").open("w") as file:
-            for index, own in enumerate(quality):
-                line = {
-                    "round": 10 * index,
-                    "bits/uplink": 1000 * index,
-                    "bits/downlink": 32_000 * index,
-                    "bits/total": 33_000 * index,
-                    "bpp/uplink": 1.0,
-                    "bpp/downlink": 32.0,
-                    "bpp/broadcast": 3.2,
-                    "bpp/total": 33.0,
-                    "seconds": 4.0 * index,
-                    **(extra or {}),
-                    **own,
-                }
-                file.write(json.dumps(line) + "\n")
-        return place
+        record = [
+            {
+                "round": 10 * index,
+                "bits/uplink": 1000 * index,
+                "bits/downlink": 32_000 * index,
+                "bits/total": 33_000 * index,
+                "bpp/uplink": 1.0,
+                "bpp/downlink": 32.0,
+                "bpp/broadcast": 3.2,
+                "bpp/total": 33.0,
+                "seconds": 4.0 * index,
+                **(extra or {}),
+                **own,
+            }
+            for index, own in enumerate(quality)
+        ]
+        return write_run(place, whole, state, 10 * max(0, len(quality) - 1), record, error)
 
     return make

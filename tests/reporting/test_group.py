@@ -130,15 +130,6 @@ def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_r
     ]
 
 
-def test_a_network_is_a_setting(make_run: MakeRun, tmp_path: Path) -> None:
-    for name in ("none", "fixed"):
-        for method in ("sign", "topk"):
-            network = {"_target_": f"fedcomp.network.links.{name}.{name}"}
-            make_run(method, 0, [0.1, 0.5], config={"network": network}, folder=f"{method}-{name}")
-    found = [(setting_text(one.setting), one.label) for one in group(read_runs([tmp_path]))]
-    assert found == [(f"network {name}", method) for name in ("fixed", "none") for method in ("sign", "topk")]
-
-
 @pytest.mark.parametrize("methods", [("sign", "topk"), ("sign",)])
 def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path, methods: tuple[str, ...]) -> None:
     """Alone or as a setting, with the options that are not the preset's; changed rates make it the kind itself."""
@@ -159,9 +150,12 @@ def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path,
     assert len(names) == len(networks) * len(methods)
 
 
-def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("sign", 0, [0.1, 0.5], folder="before")
-    make_run("sign", 1, [0.1, 0.5], config={"tf32": None, "figures": [{"name": "x", "y": "mse"}]}, folder="after")
+def test_options_without_effect_and_where_and_how_visibly_a_run_happens_split_no_group(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="before")
+    later = {"tf32": None, "figures": [{"name": "x", "y": "mse"}], "wire": "packed", "chunk_size": None}
+    make_run("sign", 1, [0.1, 0.5], config=later, folder="after")
     (one,) = group(read_runs([tmp_path]))
     assert [run.seed for run in one.runs] == [0, 1]
 
@@ -171,13 +165,6 @@ def test_an_option_added_later_splits_no_seeds_of_one_hash(make_run: MakeRun, tm
     folder = make_run("sign", 1, [0.1, 0.5], config={"network": {"_target_": "none"}}, folder="0a")
     assert len(group(read_runs([tmp_path]))) == 2
     (folder.parent / "identity.json").write_text("{}")
-    (one,) = group(read_runs([tmp_path]))
-    assert [run.seed for run in one.runs] == [0, 1]
-
-
-def test_where_when_and_how_visibly_a_run_happens_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="one")
-    make_run("sign", 1, [0.1, 0.5], config={"wire": "packed", "chunk_size": None}, folder="other")
     (one,) = group(read_runs([tmp_path]))
     assert [run.seed for run in one.runs] == [0, 1]
 

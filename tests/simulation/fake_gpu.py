@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.compressor.mrc import kernels
 from fedcomp.compressor.mrc.blocks import Blocks
@@ -57,31 +57,10 @@ def fake_gpu() -> Iterator[None]:
         _forget()
 
 
-class Operations(TorchDispatchMode):
-    """Notes the names of operations."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function._schema.name)
-        return function(*args, **(kwargs or {}))
-
-
-class Sorted(TorchDispatchMode):
-    """Notes scatters that a deterministic GPU makes by sorting their indices: those of tensors that may repeat one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function._schema.name
-        scatters = name.rstrip("_") in ("aten::scatter", "aten::scatter_add") and isinstance(args[3], Tensor)
-        if scatters and args[0].is_cuda and torch.are_deterministic_algorithms_enabled():
-            self.found.append(name)
-        return function(*args, **(kwargs or {}))
+def sorts(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a deterministic GPU makes the scatter by sorting its indices: those of tensors that may repeat one."""
+    scatters = name.rstrip("_") in ("aten::scatter", "aten::scatter_add") and isinstance(args[3], Tensor)
+    return scatters and args[0].is_cuda and torch.are_deterministic_algorithms_enabled()
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
+from tests.left import assert_same_run, checkpoint_of, record, status_of
 from tests.thorough import thorough
-from tests.training.sessions import BOTH, METHODS, Late, assert_same, left, session_in
+from tests.training.sessions import BOTH, METHODS, Late, session_in
 
 
 @pytest.mark.parametrize("late", BOTH, ids=str)
@@ -29,7 +30,7 @@ def test_late_readings_leave_the_same_files(tmp_path, name, every, late) -> None
         sim = world.simulation(algorithm(), module, rounds=7)
         lines = session_in(tmp_path / type(how).__name__, how, sim, every).run()
         assert [line["round"] for line in lines] == ([0, 3, 6, 7] if every[0] == 3 else [*range(8)])
-    assert_same(tmp_path / "SyncReader", tmp_path / "Late")
+    assert_same_run(tmp_path / "SyncReader", tmp_path / "Late")
 
 
 def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after_it(tmp_path) -> None:
@@ -59,9 +60,9 @@ def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -
     with pytest.raises(Interrupted, match="interrupted after round 5 of 7, state saved"):
         session_in(tmp_path / "late", late, before=before).run()
     assert [line["round"] for line in read_lines(tmp_path / "late" / "metrics.jsonl")] == [*range(6)]
-    assert left(tmp_path / "late")[3]["round"] == 5
+    assert checkpoint_of(tmp_path / "late")["round"] == 5
     session_in(tmp_path / "late", late).run()
-    assert_same(tmp_path / "unbroken", tmp_path / "late")
+    assert_same_run(tmp_path / "unbroken", tmp_path / "late")
 
 
 @pytest.mark.parametrize("how", [SyncReader(), *BOTH], ids=["at once", "soon", "late"])
@@ -78,9 +79,8 @@ def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> N
 
 
 def _assert_left_after_round_4(folder: Path, state: str, said: str) -> None:
-    lines, status, _, kept = left(folder)
-    assert ([line["round"] for line in lines], kept["round"]) == ([*range(5)], 3)
-    assert status is not None
+    assert ([line["round"] for line in record(folder)], checkpoint_of(folder)["round"]) == ([*range(5)], 3)
+    status = status_of(folder)
     assert (status.state, status.round) == (state, 4)
     assert str(status.error).startswith(said)
 

@@ -24,14 +24,13 @@ from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, Svrg
+from tests.parts import DENSE, ServerSgd, Sgd, Svrg, fedavg
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.user_module import Attending, Dropping, dropping_chain
 
-DENSE = Compressor(Dense())
-FEDAVG = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE, DENSE)
+FEDAVG = fedavg(Sgd(lr=0.1, batch_size=4))
 FEDMRN = FedMRN(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE)
-SVRG = FedAvg(Svrg(lr=0.05, snapshots=2, inner_steps=2), ServerSgd(), DENSE, DENSE)
+SVRG = fedavg(Svrg(lr=0.05, snapshots=2, inner_steps=2))
 MODULES = (dropping_chain, Dropping, Attending)
 Module = Callable[[], nn.Module]
 

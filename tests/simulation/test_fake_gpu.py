@@ -37,8 +37,9 @@ from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, _compose, needed
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
-from tests.simulation.fake_gpu import GPU, READ, Operations, Sorted, drawn, fake_gpu, moved
+from tests.operations import Operations
+from tests.parts import DENSE, Compressor, FedAvg, Full, ServerSgd, Sgd, fedavg
+from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved, sorts
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
@@ -71,7 +72,7 @@ READERS = (
     "hetlora-pruned",
 )
 """Those whose rounds read back, as docs/performance.md says."""
-ROUNDS = 2
+ROUNDS, FEDAVG = 2, fedavg(Sgd(lr=0.1, batch_size=4))
 SMALL = ["num_clients=60", "chunk_size=40"]
 
 
@@ -101,8 +102,8 @@ def _with_codec(case, feedbacks: Iterable[Feedback], ways: Iterable[bool]) -> It
         if (case.name, name) == NEAR_SQUARE:
             continue
         with suppress(ValueError):  # parts that do not go together
-            coded, dense = Compressor(case.codec, feedback, estimator), Compressor(Dense())
-            algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), *((dense, coded) if down else (coded, dense)))
+            coded = Compressor(case.codec, feedback, estimator)
+            algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), *((DENSE, coded) if down else (coded, DENSE)))
             simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
             simulation.init()
             yield simulation
@@ -131,10 +132,8 @@ def test_convolutions(form: str, precision: str) -> None:
     model = build(cnn4_bn, Key(("conv",)), (3, 16, 16), 10, data.task, precision=precision)
     assert isinstance(model, Stacked)
     model.set_conv_algorithms([form] * len(model.convolutions))
-    dense = Compressor(Dense())
-    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
     shards = ClientShards.of(list(numbers.split([20, 13, 27])), CPU)
-    simulation = Simulation(algorithm, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
+    simulation = Simulation(FEDAVG, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
     _run(drawn(simulation, ROUNDS), recorded=True)
 
 
@@ -142,9 +141,7 @@ def test_convolutions(form: str, precision: str) -> None:
 @looped("module", [Residual, Centred])
 def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
     """Run by `torch.func`, on clients of unequal sizes: all at once, or read where it looks at empty places."""
-    dense = Compressor(Dense())
-    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
-    simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
+    simulation = drawn(world.simulation(FEDAVG, module, participation=world.FULL), ROUNDS)
     assert isinstance(simulation.model, Functional)
     _run(simulation, recorded, reads=module is Centred)
     assert module is Centred or not simulation.model.vmap_refused
@@ -153,9 +150,7 @@ def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
 @looped("module", [dropping_chain, Dropping, Attending])
 def test_dropout(module: Callable[[], nn.Module]) -> None:
     """Drawn on the device, from keys on the host: step by step, also where loops could be recorded."""
-    dense = Compressor(Dense())
-    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
-    simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
+    simulation = drawn(world.simulation(FEDAVG, module, participation=world.FULL), ROUNDS)
     for recorded in (False, True):
         _run(simulation, recorded)
     assert not getattr(simulation.model, "vmap_refused", False)
@@ -171,9 +166,9 @@ def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
     Entries that share a cell of a sketch are summed in a fixed order, which needs the sort.
     """
     for simulation in _with_codec(case, [FEEDBACKS["none"]], [False]):
-        with fake_gpu(), deterministic(), Sorted() as watch:
+        with fake_gpu(), deterministic(), Operations(sorts) as watch:
             _rounds(moved(simulation, recorded=False))
-        assert watch.found == []
+        assert watch.names == []
 
 
 def test_a_gpu_is_tested_on_larger_batches() -> None:
@@ -203,15 +198,15 @@ def test_normalisation_is_two_launches() -> None:
 
 
 def test_scatters_that_sort_are_noticed() -> None:
-    with fake_gpu(), Sorted() as watch:
+    with fake_gpu(), Operations(sorts) as watch:
         out, indices = torch.zeros(2, 3, device=GPU), torch.zeros(2, 3, dtype=torch.int64, device=GPU)
         out.scatter_(1, indices, out)
         with deterministic():
             out.scatter_(1, indices, 1.0)
             scatter_distinct_(out, indices, out)
-            assert watch.found == []
+            assert watch.names == []
             out.scatter_(1, indices, out).scatter_add_(1, indices, out)
-    assert watch.found == ["aten::scatter_", "aten::scatter_add_"]
+    assert watch.names == ["aten::scatter_", "aten::scatter_add_"]
 
 
 @contextmanager

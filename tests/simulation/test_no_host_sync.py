@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
@@ -32,6 +31,7 @@ from fedcomp.simulation.async_metrics import to_host
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
+from tests.operations import Operations
 from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, Sign, TopK
 from tests.simulation.pretended_device import UncheckedLink
 
@@ -39,26 +39,12 @@ READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::ma
 """What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
 
 
-def reads(function, args, names=READS) -> bool:
+def reads(name, args, names=READS) -> bool:
     """Whether the operation makes the host wait; a mask as an index is looked up as `nonzero` is, out of sight."""
-    name = function._schema.name
     masks = name in ("aten::index", "aten::index_put", "aten::index_put_") and any(
         one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]
     )
     return name in names or masks
-
-
-class Counter(TorchDispatchMode):
-    """Counts operations that read from the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads: list[str] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if reads(function, args):
-            self.reads.append(function._schema.name)
-        return function(*args, **(kwargs or {}))
 
 
 SCORES, DENSE = LocalAdam(lr=0.1, batch_size=4), Compressor(Dense())
@@ -118,10 +104,10 @@ def test_a_round_reads_nothing_and_stays_on_the_device(algorithm, module) -> Non
     fixed = _everybody(world.simulation(algorithm, module, chunk_size=2))
     state, ledger = fixed.init(), Ledger()
     state, _ = fixed.round(0, state, ledger)  # the first one reads: it checks that every entry fits its coding
-    with Counter() as counter:
+    with Operations(reads) as counter:
         before, _ = fixed.round(1, state, ledger)
         expected, _ = fixed.round(2, before, ledger)
-    assert counter.reads == []
+    assert counter.names == []
     with torch.device("meta"):
         after, _ = fixed.round(2, before, Ledger())
         fixed.test_metrics(3, after)
@@ -134,12 +120,12 @@ def test_a_recorded_round_reads_nothing_and_its_ledger_only_bits_that_depend_on_
     state, ledger = fixed.init(), Ledger()
     TrafficRecorder(world.NUM_CLIENTS).attach(ledger)
     state, _ = fixed.round(0, state, ledger)  # the first one reads: it notes the sizes of messages
-    with Counter() as counter:
+    with Operations(reads) as counter:
         fixed.round(1, state, ledger)
-    assert counter.reads == []
+    assert counter.names == []
     with counter:
         ledger.counters()
-    assert len(counter.reads) == ("rice" in str(codec))
+    assert len(counter.names) == ("rice" in str(codec))
 
 
 @pytest.mark.parametrize("source", ["test", "train"])
@@ -149,9 +135,9 @@ def test_an_evaluation_by_client_reads_nothing(source) -> None:
     fixed = replace(_everybody(sim), per_client=PerClient(source))
     state, result = fixed.round(0, fixed.init(), Ledger())
     expected = to_host(fixed.evaluate(1, state, result).line)[0]
-    with Counter() as counter:
+    with Operations(reads) as counter:
         found = fixed.evaluate(1, state, result)
-    assert counter.reads == []
+    assert counter.names == []
     assert {"per_client/accuracy_mean", "per_client/accuracy_worst_decile"} <= found.line.keys()
     with torch.device("meta"):
         again = fixed.evaluate(1, state, result)
@@ -159,10 +145,10 @@ def test_an_evaluation_by_client_reads_nothing(source) -> None:
 
 
 def test_the_counter_counts() -> None:
-    with Counter() as counter:
+    with Operations(reads) as counter:
         float(torch.ones(2).sum())
         torch.ones(2).nonzero()
-    assert counter.reads == ["aten::_local_scalar_dense", "aten::nonzero"]
+    assert counter.names == ["aten::_local_scalar_dense", "aten::nonzero"]
 
 
 def _everybody(sim):

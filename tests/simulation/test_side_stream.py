@@ -16,11 +16,13 @@ from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.training.session import Session
 from tests.conformance import world
+from tests.left import assert_same_run
+from tests.operations import Operations
 from tests.parts import Compressor, Sign, TopK
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
-from tests.simulation.test_no_host_sync import MASKS, TASKS, Counter, _everybody
-from tests.training.sessions import METHODS, assert_same, fedavg, session_in
+from tests.simulation.test_no_host_sync import MASKS, TASKS, _everybody, reads
+from tests.training.sessions import METHODS, fedavg, session_in
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_a_session_with_a_side_stream_orders_all_that_it_must(tmp_path, streams)
     _short(tmp_path / "at once", SyncReader()).run()
     with streams:
         _short(tmp_path / "aside", SideStreamReader(torch.device("cpu"))).run()
-    assert_same(tmp_path / "at once", tmp_path / "aside")
+    assert_same_run(tmp_path / "at once", tmp_path / "aside")
     assert streams.ran["side 0"] > 100
     # Each evaluation waits for its round, the host once for each evaluation and for the trial, the rounds for none.
     assert sorted(streams.log) == ["host waits"] * 5 + ["side 0 waits for main"] * 4
@@ -105,11 +107,11 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
     one = session_in(
         tmp_path, SideStreamReader(torch.device("cpu")), _everybody(world.simulation(algorithm, module)), (1, 9)
     )
-    with Counter() as counter:
+    with Operations(reads) as counter:
         one.run()
     assert len(transfers) == 5
-    counts = len(counter.reads)
-    assert set(counter.reads) <= {"aten::_local_scalar_dense"}
+    counts = len(counter.names)
+    assert set(counter.names) <= {"aten::_local_scalar_dense"}
     assert counts <= 7  # counters of the ledger
 
 
@@ -125,4 +127,4 @@ def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None
         recorder = GraphedLoops(CudaGraphs(device)) if graphs else None
         moved = {"dataset": sim.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
         session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
-    assert_same(tmp_path / "SyncReader", tmp_path / "SideStreamReader")
+    assert_same_run(tmp_path / "SyncReader", tmp_path / "SideStreamReader")

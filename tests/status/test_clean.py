@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedcomp.records.run_folder import owned
 from fedcomp.status.clean import candidates, main
+from tests.records.synthetic_runs import write_run
 
 
 def _run(root: Path, folder: str, state: str, seed: int = 0, lr: float = 0.1, accuracy: float = 0.5) -> Path:
     """A run of 20 rounds with the settings `client.lr`; `folder` is `<name>/<hash>`."""
     place = root / folder / f"seed={seed}"
-    place.mkdir(parents=True)
     client = {"_target_": "fedcomp.client.sgd.Sgd", "lr": lr}
     config = {"name": folder.split("/")[0], "seed": seed, "rounds": 20, "client": client, "device": "cpu"}
-    (place / "config.yaml").write_text(yaml.safe_dump(config))
-    (place.parent / "identity.json").write_text("{}")
     done = 20 if state == "finished" else 10
     error = "the loss is nan" if state == "failed" else None
-    (place / "status.json").write_text(json.dumps({"state": state, "round": done, "error": error}))
     lines = [{"round": round, "test/accuracy": accuracy, "seconds": seed + len(folder)} for round in (0, done)]
-    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (place / ".lock").touch()
+    write_run(place, config, state, done, lines, error)
+    (place.parent / "identity.json").write_text("{}")
     return place
 
 

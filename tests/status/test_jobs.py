@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from fedcomp.records.grid import note_jobs
 from fedcomp.status import __main__ as status
@@ -16,6 +15,7 @@ from fedcomp.status import slurm
 from fedcomp.status.__main__ import main
 from fedcomp.status.runs import run_states
 from fedcomp.status.table import rows
+from tests.records.synthetic_runs import write_run
 
 SQUEUE = """#!/bin/sh
 echo "squeue $*" >> {log}
@@ -68,9 +68,7 @@ def grid(tmp_path: Path) -> Path:
     own.mkdir(parents=True)
     folders = [outputs / "demo" / "abcd" / f"seed={seed}" for seed in range(6)]
     for folder, state in zip(folders, ("finished", "running", "interrupted", "failed")):
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-        (folder / "status.json").write_text(json.dumps({"state": state, "round": 5, "error": "its word"}))
+        write_run(folder, CONFIG, state, 5, error="its word")
     lines = [
         {"number": seed, "folder": os.path.relpath(folder, own), "overrides": [f"seed={seed}"]}
         for seed, folder in enumerate(folders)
@@ -132,9 +130,7 @@ def test_a_task_that_was_cancelled_before_its_turn(cluster: Cluster, grid: Path)
 def test_a_run_by_a_script_of_the_user_s_own(cluster: Cluster, tmp_path: Path) -> None:
     """Its job is known from the run itself."""
     folder = tmp_path / "outputs" / "demo" / "abcd" / "seed=0"
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    (folder / "status.json").write_text(json.dumps({"state": "interrupted", "round": 5, "error": "saved"}))
+    write_run(folder, CONFIG, "interrupted", 5, error="saved")
     session = dict.fromkeys(("start", "host", "device", "processor"), "")
     session |= {"threads": 1, "processes": 1, "versions": {}, "commits": [], "accepted": [], "job": "12"}
     kept = {"data": {}, "code": {}, "sessions": [session], "since": 0}

@@ -7,28 +7,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedcomp.records.run_folder import owned
 from fedcomp.status.__main__ import main
 from fedcomp.status.runs import run_states
 from fedcomp.status.table import counts, rows
 from tests.looped import looped
+from tests.records.synthetic_runs import write_run
 
 
 def _run(root: Path, config: str, seed: int, state: str, accuracies: list[float], error: str | None = None) -> Path:
-    folder = root / "demo" / config / f"seed={seed}"
-    folder.mkdir(parents=True)
     options = {"seed": seed, "rounds": 20, "compressor": {"_target_": f"fedcomp.compressor.{config}.Codec"}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(options))
-    done = len(accuracies) * 5 - 5
-    (folder / "status.json").write_text(json.dumps({"state": state, "round": max(0, done), "error": error}))
-    lines = [
-        json.dumps({"round": 5 * index, "test/accuracy": value, "seconds": 10.0 * index})
-        for index, value in enumerate(accuracies)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines) + '{"round": 99, "test/acc')
-    (folder / ".lock").touch()
+    lines = [{"round": 5 * at, "test/accuracy": value, "seconds": 10.0 * at} for at, value in enumerate(accuracies)]
+    folder = root / "demo" / config / f"seed={seed}"
+    write_run(folder, options, state, max(0, 5 * len(lines) - 5), lines, error)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 99, "test/acc')
     return folder
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.client.adam import Adam as LocalAdam
 from fedcomp.display.progress import Progress
-from fedcomp.records.metrics_file import read_lines
-from fedcomp.records.status import Status, read_status
 from fedcomp.server.adam import Adam
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.round_result import RoundResult
@@ -98,19 +94,3 @@ def session_in(folder: Path, how, sim=None, every=(1, 3), before=None, after=Non
     info = RunInfo(folder, "toy", "hash", 0, {})
     rounds = Watched(sim, events, before, after)
     return Session(rounds, Noting(info, Told(events), Progress("quiet"), pictures=False), *every, reader=how)
-
-
-def left(folder: Path) -> tuple[list[dict], Status | None, dict, dict]:
-    """Lines without their times, the status without digests of these, and the checkpoint."""
-    kept = torch.load(folder / "checkpoint.pt", weights_only=True)
-    lines = [{**line, "seconds": 0} for line in read_lines(folder / "metrics.jsonl")]
-    status = read_status(folder)
-    return lines, status and replace(status, record={}), kept["state"], kept["ledger"] | {"round": kept["round"]}
-
-
-def assert_same(one: Path, other: Path) -> None:
-    (*rest, state, ledger), (*others, state_2, ledger_2) = left(one), left(other)
-    assert rest == others
-    assert ledger == ledger_2
-    assert state.keys() == state_2.keys()
-    assert all(torch.equal(state[name], state_2[name]) for name in state)

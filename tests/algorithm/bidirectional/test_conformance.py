@@ -22,7 +22,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links, relayed, topk
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
@@ -38,48 +38,26 @@ TWO_SIGNS_BOTH_WAYS = links(lambda dim, stats, layers: 2 * (dim + 32), to_all=Tr
 
 CASES = [
     AlgorithmCase("bicompfl_cfl", BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))), RELAYED),
-    AlgorithmCase(
-        "bicompfl_cfl-memory",
-        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor"),
-        None,
-        world.with_batch_norm,
+    normed(
+        "bicompfl_cfl-memory", BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor")
     ),
-    AlgorithmCase(
-        "bicompfl_cfl-ef21",
-        BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True),
-        None,
-        world.with_batch_norm,
-    ),
+    normed("bicompfl_cfl-ef21", BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True)),
     AlgorithmCase("bicompfl_cfl-quantiser", BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean")))),
-    AlgorithmCase(
-        "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS, world.with_batch_norm
-    ),
+    normed("doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
     AlgorithmCase("doublesqueeze-topk", DoubleSqueeze(SGD, ServerSgd(0.5, 0.3), TOPK, TOPK)),
-    AlgorithmCase("memsgd", MemSGD(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS, world.with_batch_norm),
+    normed("memsgd", MemSGD(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS),
     AlgorithmCase("memsgd-full", MemSGD(SGD, STEP, TOPK, DENSE, sends="mean_update"), topk, participation=world.FULL),
     AlgorithmCase("neolithic", Neolithic(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), TWO_SIGNS_BOTH_WAYS),
-    AlgorithmCase("neolithic-topk", Neolithic(SGD, STEP, TOPK, SIGN, passes=3), None, world.with_batch_norm),
-    AlgorithmCase("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS, world.with_batch_norm),
+    normed("neolithic-topk", Neolithic(SGD, STEP, TOPK, SIGN, passes=3)),
+    normed("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), SIGN_BITS),
     AlgorithmCase("cser-resets", CSER(SGD, STEP, PLAIN_SIGN, SIGN, 2)),
     AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
-    AlgorithmCase("liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm),
+    normed("liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3)),
     AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True)),
-    AlgorithmCase(
-        "cser-beside", CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2), None, world.with_batch_norm
-    ),
-    AlgorithmCase(
-        "liec-beside",
-        LIEC(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(PLAIN_SIGN), 3),
-        None,
-        world.with_batch_norm,
-    ),
-    AlgorithmCase(
-        "m3-beside",
-        M3(SGD, STEP, world.spared(Compressor(TopK())), world.spared(PERMK), p_down=0.3),
-        None,
-        world.with_batch_norm,
-    ),
-    AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm),
+    normed("cser-beside", CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2)),
+    normed("liec-beside", LIEC(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(PLAIN_SIGN), 3)),
+    normed("m3-beside", M3(SGD, STEP, world.spared(Compressor(TopK())), world.spared(PERMK), p_down=0.3)),
+    normed("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3)),
     AlgorithmCase("m3-whole", M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"), dense),
     AlgorithmCase("m3-parts", M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0)),
     AlgorithmCase(

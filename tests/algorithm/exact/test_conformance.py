@@ -7,7 +7,7 @@ from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Tamuna
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links
 from tests.parts import DENSE, GD, QSGD, Compressor, FedAvg, PermK, RandK, ServerSgd, Sgd
 
@@ -24,7 +24,7 @@ def _masked(dim, stats, layers, cohort):
 
 CASES = [
     AlgorithmCase("fedavg-gd", FedAvg(GD(lr=0.1, steps=3, batch_size=5), STEP, DENSE, DENSE), dense),
-    AlgorithmCase("scaffold-gd", Scaffold(GD(lr=0.1, steps=3, batch_size=5), STEP, RANDK), None, world.with_batch_norm),
+    normed("scaffold-gd", Scaffold(GD(lr=0.1, steps=3, batch_size=5), STEP, RANDK)),
     AlgorithmCase("locodl", LoCoDL(EXACT, RANDK, p=0.4), RANDK_UP),
     AlgorithmCase("locodl-period", LoCoDL(EXACT, QSGD7, p=0.3, schedule="period", relay=True)),
     AlgorithmCase("locodl-sgd", LoCoDL(NOISY, DENSE, p=0.4, convexity=0.1), dense),

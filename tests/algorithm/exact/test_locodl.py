@@ -1,4 +1,4 @@
-"""LoCoDL: the exact optimum, its Lyapunov function, invariant, fixed point, reduction, bits, wrong input."""
+"""LoCoDL: its constants, local steps, wrong input; its rounds are in `test_plain_rounds.py`."""
 
 from __future__ import annotations
 
@@ -11,50 +11,13 @@ import torch
 from fedcomp.algorithm.exact.local_steps import geometric
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.random.keys import Key
-from tests.algorithm.heterogeneous import D, N, Run, problem
-from tests.parts import DENSE, GD, Adam, Compressor, Eden, ErrorFeedback, RandK, Sgd, TopK
+from tests.algorithm.heterogeneous import N, Run, problem
+from tests.parts import GD, Adam, Compressor, Eden, ErrorFeedback, RandK, Sgd, TopK
 from tests.refused import refused
 
 RAND4 = Compressor(RandK(k=4, seed_cost="derived"))
 CLIENTS, MU = problem(0), 0.02
 BALANCED = LoCoDL(GD(lr=1.0), RAND4, None, convexity=MU)
-
-
-def _fixed(algorithm: LoCoDL):
-    """The state at x*."""
-    q, optimum = MU / 2, CLIENTS.optimum
-    state = Run(algorithm, CLIENTS).init(optimum)
-    duals = (CLIENTS.gradients(optimum) - q * optimum).float()
-    return replace(state, duals=duals, dual=(q * optimum).float())
-
-
-def test_the_lyapunov_function_shrinks_as_the_theorem_says() -> None:
-    """An iteration with p = 1 from one state, over 300 draws of the compressor: the mean of Psi+ / Psi is below tau."""
-    gamma, n = 0.8, N
-    algorithm = LoCoDL(GD(lr=gamma), RAND4, 1.0, convexity=MU)
-    constants = algorithm.constants(CLIENTS.layers, n)
-    fixed = _fixed(algorithm)
-
-    def lyapunov(state) -> float:
-        primal = (state.models - fixed.theta).double().square().sum() + n * (
-            state.theta - fixed.theta
-        ).double().square().sum()
-        dual = (state.duals - fixed.duals).double().square().sum() + n * (
-            state.dual - fixed.dual
-        ).double().square().sum()
-        return float(primal / gamma + gamma * (1 + 2 * constants.omega) / constants.chi * dual)
-
-    run = Run(algorithm, CLIENTS)
-    *_, state = run.states(5)
-    ratios = []
-    for seed in range(300):
-        run.seed = seed
-        ratios.append(lyapunov(run.once(state, 5)) / lyapunov(state))
-    mean = sum(ratios) / len(ratios)
-    tau = max((1 - gamma * MU / 2) ** 2, (1 - gamma) ** 2, 1 - constants.chi / (1 + 2 * constants.omega))
-    error = torch.tensor(ratios).std() / len(ratios) ** 0.5
-    assert mean < tau + 2 * error
-    assert mean > tau - 0.2
 
 
 def test_the_balanced_probability() -> None:
@@ -66,15 +29,6 @@ def test_the_balanced_probability() -> None:
     assert found.dual_step == pytest.approx(expected * found.chi / (gamma * 19))
     decayed = LoCoDL(GD(lr=1.0, weight_decay=MU), RAND4, None)
     assert decayed.constants(CLIENTS.layers, N).p == pytest.approx(expected)
-
-
-def test_weight_decay_is_a_part_of_the_objective() -> None:
-    """The limit is the optimum of the decayed losses."""
-    decay = 0.3
-    hessian = CLIENTS.hessians.mean(0) + decay * torch.eye(D, dtype=torch.float64)
-    optimum = torch.linalg.solve(hessian, -CLIENTS.gradients(torch.zeros(D)).mean(0))
-    *_, state = Run(LoCoDL(GD(lr=0.7, weight_decay=decay), DENSE, 0.5), CLIENTS).states(80)
-    assert torch.allclose(state.theta.double(), optimum, rtol=0, atol=1e-4)
 
 
 def test_the_number_of_local_steps_is_geometric() -> None:

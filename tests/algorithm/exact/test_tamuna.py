@@ -1,4 +1,4 @@
-"""TAMUNA: the exact optimum with few clients a round, its masks, invariant, reductions, bits, wrong input."""
+"""TAMUNA: its masks, an error of its authors, wrong input; its rounds are in `test_plain_rounds.py`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from tests.looped import looped
 from tests.parts import GD
 from tests.refused import refused
 
-CLIENTS = problem(0)
-GAMMA = 2 / 1.02
-
 
 @pytest.mark.thorough
 def test_a_client_that_learns_of_the_mean_too_late_spoils_the_limit(monkeypatch) -> None:
@@ -31,10 +28,10 @@ def test_a_client_that_learns_of_the_mean_too_late_spoils_the_limit(monkeypatch)
             Late.begun = rows[0].clone() if mean else Late.begun
             return payload
 
-    algorithm = Tamuna(GD(lr=GAMMA), 2, 0.265)
-    assert Run(algorithm, CLIENTS, 4).floor(200) < 1e-2
+    algorithm = Tamuna(GD(lr=2 / 1.02), 2, 0.265)
+    assert Run(algorithm, problem(0), 4).floor(200) < 1e-2
     monkeypatch.setattr(tamuna, "Masks", Late)
-    assert not Run(algorithm, CLIENTS, 4).floor(200) < 0.05
+    assert not Run(algorithm, problem(0), 4).floor(200) < 0.05
 
 
 @looped("clients, per_entry, dim", [(7, 2, 40), (5, 5, 11), (4, 3, 7), (10, 2, 3), (3, 2, 1)])

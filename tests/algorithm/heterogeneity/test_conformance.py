@@ -9,7 +9,7 @@ from fedcomp.algorithm.heterogeneity.fedprox import FedProx
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, largest, links, topk
 from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, PermK, RandK, ServerSgd, Sgd, Svrg, TopK
 
@@ -26,22 +26,20 @@ TOPK_BOTH_WAYS = links(lambda *of: largest(*of) + 32, lambda *of: largest(*of) +
 """Up: K_i beside the message; down: M and K."""
 
 CASES = [
-    AlgorithmCase("fedprox", FedProx(replace(SGD, proximal=0.1), STEP, DENSE, DENSE), dense, world.with_batch_norm),
+    normed("fedprox", FedProx(replace(SGD, proximal=0.1), STEP, DENSE, DENSE), dense),
     AlgorithmCase("fedprox-topk", FedProx(replace(SGD, proximal=0.1), STEP, REMEMBERED, DENSE), topk),
     AlgorithmCase("fedprox-svrg", FedProx(replace(SVRG, proximal=0.5), STEP, RANDK, DENSE)),
-    AlgorithmCase("scaffold", Scaffold(SGD, STEP, DENSE), TWO_VECTORS, world.with_batch_norm),
+    normed("scaffold", Scaffold(SGD, STEP, DENSE), TWO_VECTORS),
     AlgorithmCase("scaffold-topk", Scaffold(SGD, STEP, TOPK, "I"), TWO_TOPK),
     AlgorithmCase("scaffold-randk", Scaffold(SVRG, ServerSgd(0.5), RANDK)),
-    AlgorithmCase("scaffold-beside", Scaffold(FIXED, STEP, world.spared(QSGD7)), None, world.with_batch_norm),
-    AlgorithmCase("scallion", Scallion(FIXED, STEP, TOPK, DENSE), ONE_TOPK, world.with_batch_norm),
+    normed("scaffold-beside", Scaffold(FIXED, STEP, world.spared(QSGD7))),
+    normed("scallion", Scallion(FIXED, STEP, TOPK, DENSE), ONE_TOPK),
     AlgorithmCase("scallion-mean", Scallion(SGD, STEP, TOPK, REMEMBERED), TOPK_BOTH_WAYS),
-    AlgorithmCase(
-        "scallion-randk", Scallion(SGD, STEP, RANDK, DENSE, sends="mean_update"), None, world.with_batch_norm
-    ),
+    normed("scallion-randk", Scallion(SGD, STEP, RANDK, DENSE, sends="mean_update")),
     AlgorithmCase("scallion-permk", Scallion(FIXED, STEP, PERMK, DENSE), None, participation=world.FULL),
-    AlgorithmCase("feddyn", FedDyn(SGD, DENSE), dense, world.with_batch_norm),
+    normed("feddyn", FedDyn(SGD, DENSE), dense),
     AlgorithmCase("feddyn-topk", FedDyn(SGD, TOPK), topk),
-    AlgorithmCase("feddyn-samples", FedDyn(SGD, TOPK, 0.5, "samples"), topk, world.with_batch_norm),
+    normed("feddyn-samples", FedDyn(SGD, TOPK, 0.5, "samples"), topk),
 ]
 
 test_algorithm = suite(CASES)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
-from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import floats, links
 from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
 
@@ -20,28 +19,19 @@ BITS = links(lambda *of: 32 + 32 * 7, lambda *of: 3 * 32 + 32 * 2 + 32 * 7)
 
 CASES = [
     AlgorithmCase("fedbat", FedBAT(SGD, STEP, DENSE), SIGNS_UP),
-    AlgorithmCase(
-        "fedbat-batch_norm", FedBAT(SGD, STEP, DENSE, 0.3, 2.0, 1e-3), SIGNS_AND_NORMALISATION_UP, world.with_batch_norm
-    ),
+    normed("fedbat-batch_norm", FedBAT(SGD, STEP, DENSE, 0.3, 2.0, 1e-3), SIGNS_AND_NORMALISATION_UP),
     AlgorithmCase(
         "fedbat-number",
         FedBAT(SGD, STEP, Compressor(Sign(), ErrorFeedback()), 0, alpha0=0.02, biases="dense", weights="uniform"),
     ),
     AlgorithmCase("fedbif", FedBiF(SGD), BITS),
-    AlgorithmCase(
-        "fedbif-flips",
-        FedBiF(Adam(lr=1e-3, batch_size=4, epochs=3), 4, "symmetric", 1.5, 1e-2, "shared", "flips"),
-        None,
-        world.with_batch_norm,
-    ),
+    normed("fedbif-flips", FedBiF(Adam(lr=1e-3, batch_size=4, epochs=3), 4, "symmetric", 1.5, 1e-2, "shared", "flips")),
     AlgorithmCase("deltamask", DeltaMask(SCORES)),
-    AlgorithmCase(
+    normed(
         "deltamask-places",
         DeltaMask(
             SCORES, kappa=0.9, kappa_final=0.5, coding="places", batchnorm_training="trained", sends="counts", prior=1.5
         ),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase(
         "deltamask-independent",

@@ -63,14 +63,6 @@ def test_nothing_learnt_sends_nothing_and_theta_keeps_fedpms_variance() -> None:
     assert float(torch.stack(errors).mean()) == pytest.approx(wanted, rel=0.1)
 
 
-def test_coupled_draws_flip_as_often_as_probabilities_differ() -> None:
-    draws = Key(("u",)).uniform(torch.arange(1), 400_000)
-    before, after = torch.rand(400_000), torch.rand(400_000)
-    flips = ((draws < before) != (draws < after)).double()
-    assert abs(float((flips - (before - after).abs()).mean())) < 5 * 0.5 / 400_000**0.5
-    assert abs(float(((draws < after).double() - after).mean())) < 5 * 0.5 / 400_000**0.5
-
-
 def test_independent_draws_are_each_clients_own() -> None:
     """Against one reference for all, where nobody has learnt anything."""
     still = DeltaMask(Still(lr=0.1), draw="independent", reference="shared", theta0=0.5)
@@ -100,23 +92,6 @@ def test_kl_is_that_of_bernoulli_distributions_and_finite_at_0_and_1() -> None:
     assert kl(p, q).isfinite().all()
     one, other = (torch.distributions.Bernoulli(x[:2].double()) for x in (p[0], q))
     assert torch.allclose(kl(p, q)[0, :2], torch.distributions.kl_divergence(one, other))
-
-
-def test_false_positives_pull_probabilities_to_one_half() -> None:
-    """E m = theta (1 - 2 eps) + eps where nothing is sent, with eps = 2^-4."""
-    algorithm = DeltaMask(SCORES, fingerprint=4)
-    dim, rows = 3000, 40
-    ids = torch.arange(rows)
-    theta = torch.linspace(0.05, 0.95, dim)
-    sent = torch.zeros(rows, dim, dtype=torch.bool)
-    sent[:, :100] = True
-    found = algorithm.filter.decode(algorithm.filter.encode(sent, ids, Key(("k",))), ids, Key(("k",)), dim)
-    masks = (Key(("u",)).uniform(ids, dim) < theta) ^ found
-    rest = masks[:, 100:].double().mean(0) - (theta[100:] * (1 - 2 / 16) + 1 / 16)
-    assert abs(float(rest.mean())) < 5 * 0.5 / (rows * (dim - 100)) ** 0.5
-    plain = masks[:, 100:].double().mean(0) - theta[100:]
-    slope = float((plain * (theta[100:] - 0.5)).mean() / (theta[100:] - 0.5).square().mean())
-    assert slope == pytest.approx(-2 / 16, abs=0.03)
 
 
 def _evenly(dim: int, num: int, last: int) -> torch.Tensor:

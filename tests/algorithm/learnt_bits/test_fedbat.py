@@ -98,17 +98,6 @@ def _only(cohort, place: int):
     return Cohort.of([cohort.clients[place]], torch.ones(1))
 
 
-def test_never_binarised_it_trains_as_fedavg_does() -> None:
-    plain = Plain(client=SGD, server=STEP, downlink=DENSE, alpha_max=1.0)
-    local, log, _, sim = _trained(plain)
-    fedavg = world.simulation(FedAvg(SGD, STEP, DENSE, DENSE), participation=world.FULL)
-    weight = fedavg.cohort(0).weight
-    after, _ = fedavg.round(0, fedavg.init(), Ledger())
-    assert torch.allclose(sim.init().theta + weight @ local.value, after.theta, atol=1e-6)
-    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
-    assert torch.allclose(log, plain._sizes(part).mean_log(local.value))
-
-
 def test_never_binarised_it_sends_the_law_of_stochastic_signs() -> None:
     """As FedAvg with compressor=stochastic_sign compressor.scale=mean_abs: means over 60 rounds from one start."""
     one = Sgd(lr=0.1, batch_size=4)
@@ -152,20 +141,6 @@ def test_the_server_decodes_what_the_client_sent() -> None:
     for piece in (after.theta - state.theta).split(part.layers):
         assert torch.allclose(piece.abs(), piece.abs().max().expand(len(piece)), atol=1e-6)
     assert result.metrics["bat/error"].min() > 0
-
-
-def test_learning_binarised_beats_binarising_what_was_learnt() -> None:
-    """Same seeds, same steps, six rounds: the loss is below that of the twin that binarises after training."""
-    losses = {}
-    client = Sgd(lr=0.3, batch_size=4, epochs=8)
-    for name, algorithm in (
-        ("bat", FedBAT(client, STEP, DENSE, alpha_max=1.0)),
-        ("after", Plain(client=client, server=STEP, downlink=DENSE, alpha_max=1.0)),
-        ("fedavg", FedAvg(client, STEP, DENSE, DENSE)),
-    ):
-        sim = world.simulation(algorithm, participation=world.FULL, rounds=6)
-        losses[name] = float(sim.test_metrics(6, world.run(sim))["test/loss"])
-    assert losses["fedavg"] < losses["bat"] < losses["after"]
 
 
 test_wrong_options = refused(

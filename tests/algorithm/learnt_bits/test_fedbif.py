@@ -20,7 +20,6 @@ from tests.looped import looped
 from tests.refused import refused
 
 SGD = Sgd(lr=0.05, batch_size=4, epochs=2)
-WEIGHTS = 32
 
 
 def _part(sim) -> ParameterSubset:

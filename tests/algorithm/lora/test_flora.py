@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fedcomp.algorithm.lora.flora import FLoRA
-from fedcomp.check import noninterference
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.lora.moved import moved
@@ -57,21 +56,6 @@ def test_bits_up_are_the_own_components_and_down_goes_the_shorter_to_all() -> No
             entries = {"stack": stack, "weights": 30, "shortest": min(stack, 30)}[sends]
             wanted = (32 * (stack + 2 * 21), 7 * 32 * (entries + 21))
             assert (ledger.counters()["uplink"], ledger.counters()["downlink"]) == wanted
-
-
-def test_an_idle_client_has_the_servers_base_bit_for_bit() -> None:
-    """From the bytes that came down alone, with other samples of all others and weights that it does not know."""
-    sim = world.simulation(FLoRA(SGD, FOUR), lora_mlp_head, rounds=4)
-    rounds, _, last = noninterference.record(sim, Ledger())
-    idle = next(one for one in range(7) if all(one not in each.cohort.clients for each in rounds[1:]))
-    other = world.variant(sim, dataset=noninterference.others_samples(sim, idle))
-    state = other.init()
-    for one in rounds:
-        cohort = noninterference._seen_by(idle, one.cohort, sim)
-        link = noninterference.ReplayLink(noninterference.replace(one, cohort=cohort), idle)
-        state = noninterference._round(other, state, link.record, link)
-    assert torch.equal(state.change, last.change)
-    assert torch.equal(state.theta, last.theta)
 
 
 def test_it_trains_and_is_tested_over_the_moved_base() -> None:

@@ -66,20 +66,6 @@ def test_values_and_gradients(kind: str, pattern: str) -> None:
         assert torch.allclose(factors.pull_back(slope, x, fixed)[row], wanted)
 
 
-@looped("pattern", get_args(FactorPattern))
-@looped("kind", get_args(FactorType))
-def test_a_mean_of_factors_is_the_factors_of_the_mean_unless_both_are_trained(kind: str, pattern: str) -> None:
-    factors, weight = _factors(kind, pattern), torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
-    x, fixed = _drawn(factors, 3)
-    left, right = factors.fold((weight @ x)[None], fixed)[0], weight @ factors.fold(x, fixed)
-    if pattern != "ab":
-        assert torch.allclose(left, right, atol=1e-12)
-        return
-    apart = x - weight @ x  # the difference is -sum_k p_k (U_k - U)(V_k - V)
-    assert torch.allclose(left - right, -(weight @ factors.fold(apart, fixed)), atol=1e-12)
-    assert (left - right).norm() > 0.5 * right.norm()
-
-
 SIZES = [  # input, type, trained numbers, dense ones, ratio left
     ((1, 28, 28), "mat", 8064, 3808),
     ((1, 28, 28), "kron", 8200, 3808),

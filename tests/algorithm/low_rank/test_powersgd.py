@@ -1,4 +1,4 @@
-"""PowerSGD: what one machine would compute, its errors, warm start, sampled clients, the independent form."""
+"""PowerSGD: what one machine would compute, its errors, warm start, the independent form."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch import Tensor
 
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.wire import Ledger
-from tests.algorithm import quadratic
 from tests.algorithm.low_rank.power_rounds import DIM, TENSORS, Matrices, make_clients, one_round, power_sgd, start
 from tests.looped import looped
-from tests.parts import DENSE, FedAvg, ServerSgd
+from tests.parts import ServerSgd
 
 
 @looped("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])
@@ -36,19 +35,6 @@ def test_round_is_what_one_machine_would_compute(rank: int, weight: tuple[float,
     energy = float(left.square().sum() + sent.square().sum())
     assert energy == pytest.approx(float(low.part.take(mean).square().sum()), rel=1e-4)
     assert float(metrics["powersgd/captured"]) == pytest.approx(float(sent.square().sum()) / energy, rel=1e-4)
-
-
-def test_full_rank_is_fedavg_without_memory() -> None:
-    clients, algorithm = make_clients(), power_sgd(rank=8)
-    plain = FedAvg(quadratic.STEP, ServerSgd(0.5), DENSE, DENSE, "uniform")
-    algorithm = replace(algorithm, server=ServerSgd(0.5))
-    mine, theirs = start(algorithm, clients), start(plain, clients)
-    for index in range(3):
-        mine, _ = one_round(algorithm, clients, mine, index, [0, 1, 2, 3])
-        theirs, _ = one_round(plain, clients, theirs, index, [0, 1, 2, 3])
-        torch.testing.assert_close(mine.theta, theirs.theta, rtol=1e-4, atol=1e-5)
-        assert float(mine.errors.mean(0).abs().max()) < 1e-5  # a client's own part outside of P is not zero
-        assert float(mine.errors[:, 96:].abs().max()) < 1e-5  # but it is where r = m
 
 
 def test_warm_start_finds_the_best_subspace_and_fresh_starts_do_not() -> None:
@@ -96,22 +82,6 @@ def test_nothing_is_lost_with_all_clients_and_own_is_mean() -> None:
         torch.testing.assert_close(total, low.part.take(meant), rtol=1e-4, atol=1e-3)
         paths[memory] = state.theta
     torch.testing.assert_close(paths["own"], paths["mean"], rtol=1e-3, atol=1e-4)
-
-
-def test_sampled_clients_need_their_own_error() -> None:
-    """Heterogeneous quadratics, 3 of 10 clients: the mean's error stores drift, and the run is far worse."""
-    clients, distance = make_clients(10, 1.0, 5), {}
-    optimum = clients.centres.mean(0)
-    for memory in ("own", "mean", "none"):
-        algorithm = replace(power_sgd(rank=1, memory=memory), server=ServerSgd(0.05))
-        state, found = start(algorithm, clients), []
-        for index in range(200):
-            who = sorted(torch.randperm(10, generator=torch.Generator().manual_seed(index))[:3].tolist())
-            state, _ = one_round(algorithm, clients, state, index, who)
-            found.append(float((state.theta - optimum).square().sum() / optimum.square().sum()))
-        distance[memory] = sum(found[-40:]) / 40
-    assert distance["own"] < distance["mean"]
-    assert distance["none"] < distance["mean"]
 
 
 @looped("centre", [torch.zeros(1, DIM), torch.ones(1, DIM)])

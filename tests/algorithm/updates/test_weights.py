@@ -48,10 +48,6 @@ class These(Full):
         return Cohort.of(self.clients, torch.tensor(self.weight))
 
 
-def _name(algorithm: Any) -> str:
-    return type(algorithm).__name__.lower()
-
-
 @looped("algorithm", METHODS)
 def test_a_client_of_weight_0_leaves_no_trace(algorithm: Any) -> None:
     alone, beside, other = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from tests.conformance import world
-from tests.conformance.algorithm import AlgorithmCase, suite
+from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import links
 
 TO_EVERYBODY = links(lambda *of: 2 * 15 * 32, lambda *of: 2 * 64 + 2 * 15 * 32, to_all=True)
@@ -27,13 +27,12 @@ CASES = [
         DeComFL(2, 15, 1e-2, "forward", "rademacher", lr=0.02, batch_size=4, sends="broadcast_all"),
         TO_EVERYBODY,
     ),
-    AlgorithmCase(
+    normed(
         "decomfl-model",
         DeComFL(1, 20, 1e-2, "central", "sphere", 0.02, 0.5, 1e-4, batch_size=4, sends="model", running_stats="gather"),
         MODEL_DOWN,
-        world.with_batch_norm,
     ),
-    AlgorithmCase(
+    normed(
         "decomfl-stages",
         DeComFL(
             2,
@@ -53,11 +52,9 @@ CASES = [
             diagnose=True,
             verify_replay=True,
         ),
-        None,
-        world.with_batch_norm,
     ),
     AlgorithmCase("fedkseed", FedKSeed(64, 12, lr=0.02, batch_size=4), PAIRS_UP),
-    AlgorithmCase(
+    normed(
         "fedkseed-pro",
         FedKSeed(
             40,
@@ -73,7 +70,6 @@ CASES = [
             running_stats="gather",
         ),
         PRO,
-        world.with_batch_norm,
     ),
     AlgorithmCase("fedkseed-delta", DELTA),
     AlgorithmCase("fedkseed-delta-full", DELTA, None, participation=world.FULL),

@@ -1,13 +1,11 @@
-"""DeComFL: FedScalar's step, FedAvg of local zeroth-order SGD."""
+"""DeComFL: FedAvg of local zeroth-order SGD."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
-from fedcomp.client.sgd import Sgd
 from fedcomp.compressor.seed import seed_number
 from fedcomp.wire import Ledger
 from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context, first_state
@@ -15,18 +13,6 @@ from tests.conformance import world
 from tests.refused import refused
 
 D = 20
-
-
-def test_one_step_and_direction_is_fedscalar_with_a_shared_vector() -> None:
-    clients = Quadratics.of(3, D)
-    ours = DeComFL(1, 1, 1e-2, distribution="gaussian", lr=0.01)
-    theirs = FedScalar(Sgd(lr=0.01, steps=1), "shared", "gaussian")
-    mine, other = first_state(ours, clients), first_state(theirs, clients)
-    for index in range(3):
-        mine, _ = ours.round(mine, cohort_of(0, 2), context(clients, index))
-        other, _ = theirs.round(other, cohort_of(0, 2), context(clients, index))
-    assert mine.theta.abs().max() > 0.01
-    assert torch.allclose(mine.theta, other.theta, atol=1e-6)
 
 
 @pytest.mark.parametrize("difference", ["central", "forward"])
@@ -62,13 +48,6 @@ def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
         assert torch.allclose(state.theta.double(), torch.stack(ends).mean(0), atol=2e-6)
         assert torch.allclose(state.velocity.double(), torch.stack(speeds).mean(0), atol=2e-5)
     assert state.theta.norm() > 0.1
-
-
-def test_all_directions_of_one_dimension_are_a_gradient_step() -> None:
-    clients = Quadratics(torch.full((1, 1), 2.0, dtype=torch.float64), torch.full((1, 1), 3.0, dtype=torch.float64))
-    algorithm = DeComFL(1, 1, 1e-2, distribution="rademacher", lr=0.1)
-    state, _ = algorithm.round(first_state(algorithm, clients), cohort_of(0), context(clients, 0))
-    assert float(state.theta) == pytest.approx(0.1 * 6.0, rel=1e-6)
 
 
 def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:

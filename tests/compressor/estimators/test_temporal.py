@@ -66,6 +66,7 @@ def test_shared_memory_is_the_last_estimate() -> None:
     estimator, x = Temporal("shared"), _rows()
     memory = estimator.init(NUM, x[0])
     assert memory.shape == (1, DIM)
+    assert Compressor(CODEC, estimator=Temporal()).init(3, torch.zeros(DIM)).receiver.shape == (3, DIM)
     for step in range(3):
         estimate, memory, _, _ = _round(estimator, x, memory, step)
         assert torch.equal(memory[0], estimate)
@@ -116,10 +117,6 @@ def test_a_shared_memory_is_refused_where_its_error_grows(name: str) -> None:
         with pytest.raises(ValueError, match=r"diverge: .* = 1\.0\d every round, and this must be below 1"):
             estimator.check_weights(codec, 1, squares)
     Temporal().check_weights(RandomMask(0.01), 1, 1.0)  # a memory for each client never grows
-
-
-def test_memory_is_checked() -> None:
-    assert Compressor(CODEC, estimator=Temporal()).init(3, torch.zeros(DIM)).receiver.shape == (3, DIM)
 
 
 def test_its_error_without_a_memory_is_rand_ks() -> None:

@@ -64,12 +64,6 @@ def test_proposals_are_those_of_the_scan(seed: int) -> None:
     assert boundaries(each, 4.0, longest).tolist() == _scanned(each, 4.0, longest)
 
 
-def test_proposals_at_the_ends() -> None:
-    assert boundaries(np.zeros(1000), CAPACITY, 300).tolist() == [0, 300, 600, 900, 1000]
-    assert boundaries(np.array([0.1, 9.0, 0.1]), CAPACITY, 300).tolist() == [0, 1, 2, 3]
-    assert boundaries(np.zeros(3), CAPACITY, 300).tolist() == [0, 3]
-
-
 @pytest.mark.parametrize(("unit", "size", "most"), [("nats", 89, 88), ("bits", 128, 128)])
 def test_capacity_is_the_code_s_in_nats_or_its_length_in_bits(unit, size, most) -> None:
     """ln 256 = 5.545 or log2 256 = 8, at a divergence of 1/16 nat an entry; requests go by the same one."""
@@ -103,20 +97,6 @@ def test_merged_blocks_partition_and_are_no_longer_than_the_longest(seed: int) -
     offsets = merged(ends)
     _check_partition(Blocks.of(torch.from_numpy(offsets), dim), dim)
     assert np.diff(offsets).max() <= 9
-
-
-def test_merging_keeps_the_mean_divergence_but_not_its_bound() -> None:
-    """Ten clients, d = 61,706: proposals 213 to 216 blocks, merged blocks of 5.5 nats on average."""
-    kl = torch.rand(10, 61_706, generator=torch.Generator().manual_seed(0)).square() * 0.0567
-    method = Adaptive(longest=4096)
-    proposals = method.propose(kl, 256)
-    numbers = (proposals.fields["sizes"].data > 0).sum(1)
-    blocks = method.read(method.merge(proposals), 61_706)
-    _check_partition(blocks, 61_706)
-    assert int(numbers.min()) <= blocks.num <= int(numbers.max())
-    nats = blocks.sums(kl)
-    assert float(nats.mean()) == pytest.approx(5.49, abs=0.06)
-    assert CAPACITY < float(nats.max()) < 1.3 * CAPACITY
 
 
 def test_side_information_is_charged_to_the_bit_and_read_strictly() -> None:

@@ -14,7 +14,8 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.coding import Digits
 from tests.looped import looped
-from tests.simulation.test_no_host_sync import Counter
+from tests.operations import Operations
+from tests.simulation.test_no_host_sync import reads
 
 KEY = Key(("run", 0, "round", 7, "uplink"))
 COIN = KEY.fold_in("sender")
@@ -104,26 +105,17 @@ def test_what_is_no_probability_is_refused(wrong) -> None:
         MRC().encode(q, _known(2, 100), COIN)
 
 
-def test_rows_are_coded_alike_alone_and_together() -> None:
-    for candidates in ("shared", "per_client"):
-        codec, known, q = MRC(block=64, candidates=candidates), _known(4, 500), _posteriors(4, 500)
-        whole = codec.encode(q, known, COIN).fields["indices"].data
-        alone = codec.encode(q[2:3], replace(known, ids=known.ids[2:3]), COIN).fields["indices"].data
-        assert torch.equal(alone[0], whole[2])
-        assert codec.encode(q[:0], replace(known, ids=known.ids[:0]), COIN).fields["indices"].data.shape == (0, 8)
-
-
 @looped("blocks", [None, Blocks.of([0, 10, 300, 500], 500)])
 @looped("candidates", ["shared", "per_client"])
 def test_coding_reads_nothing_back_and_stays_on_the_device(candidates, blocks) -> None:
     codec, known, q = MRC(block=64, candidates=candidates, blocks=blocks), _known(4, 500), _posteriors(4, 500)
     split = SplitMRC(codec, tuple(groups(codec.cut(500, torch.device("cpu")).num, 4)))
-    with Counter() as counter:
+    with Operations(reads) as counter:
         payload = codec.encode(q, known, COIN)
         decoded = codec.total(payload, known)
         split.counts(split.encode(q, known, COIN), known)
         codec.effective_sample_size(q, known)
-    assert counter.reads == []
+    assert counter.names == []
     with torch.device("meta"):
         again = codec.encode(q, known, COIN)
         assert torch.equal(codec.total(again, known), decoded)

@@ -1,4 +1,4 @@
-"""Count sketches: linear, unbiased for odd rows, recovery of heavy hitters, what is refused."""
+"""Count sketches: linear, unbiased for odd rows, by the hashes of the run."""
 
 from __future__ import annotations
 
@@ -41,21 +41,6 @@ def test_estimates_are_unbiased_and_as_precise_as_their_rows(rows: int, least: f
 
 
 # (r, c): mean recall of the ten largest, and the standard deviation of one draw's.
-@looped("rows, columns, recall", [(5, 256, 0.970), (7, 128, 0.986), (3, 256, 0.674), (1, 512, 0.117)])
-def test_heavy_entries_are_recovered(rows: int, columns: int, recall: float) -> None:
-    generator, found = torch.Generator().manual_seed(2), []
-    for draw in range(60):
-        x = 0.02 * torch.randn(4096, generator=generator)
-        heavy = torch.randperm(4096, generator=generator)[:10]
-        x[heavy] = torch.randn(10, generator=generator).sign()
-        decoded = CountSketch(rows, columns, k=10).decode(
-            CountSketch(rows, columns, k=10).encode(x[None], _known(4096, 1, draw), Key()), _known(4096, 1, draw)
-        )
-        found.append(float((decoded[0, heavy] != 0).float().mean()))
-    error = float(torch.tensor(found).std()) / 60**0.5
-    assert sum(found) / 60 == pytest.approx(recall, abs=4 * error + 0.01)
-
-
 def test_entries_that_collide_add_up_with_their_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     signs = torch.tensor([1.0, -1.0, 1.0])
     monkeypatch.setattr(CountSketch, "_hashes", lambda *_: (torch.tensor([0, 0, 1]), signs))

@@ -82,20 +82,6 @@ def test_rademacher_mean_and_covariance_over_all_sign_vectors(every_sign) -> Non
     assert torch.equal(y.square().sum(1).double().mean(), D * x.square().sum())
 
 
-def test_vectors_of_their_own_divide_the_covariance_by_the_number_of_agents(every_sign) -> None:
-    # Agents' estimates are independent, so the covariance of their mean is 1/N^2 of the sum of theirs.
-    total = torch.zeros(D, D, dtype=torch.float64)
-    for x in AGENTS:
-        total += _covariance(_decoded(Projection(), x.expand(len(SIGNS), -1)))
-    own = total / len(AGENTS) ** 2
-    wide = AGENTS.double()
-    expected = sum(_gaussian(x) - 2 * torch.diag(x.square()) for x in wide) / len(AGENTS) ** 2
-    assert torch.allclose(own, expected, rtol=1e-12)
-    one = _decoded(Projection(), AGENTS[:1].expand(len(SIGNS), -1))
-    pairs = (one[:, None] + one[None, :]).flatten(0, 1) / 2  # two agents with the same change, all pairs of vectors
-    assert torch.equal(_covariance(pairs), _covariance(one) / 2)
-
-
 @looped("distribution, length", [("gaussian", D + 2), ("rademacher", D), ("sphere", D)])
 def test_unbiased_and_as_long_as_expected_by_draws(distribution: str, length: int) -> None:
     y, x = _estimates(distribution), AGENTS.mean(0).double()

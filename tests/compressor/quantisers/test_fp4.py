@@ -1,8 +1,7 @@
-"""Four-bit floats: every code, midpoints, the published errors, how much an entry can grow."""
+"""Four-bit floats: every code, midpoints, scales."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -33,36 +32,8 @@ def test_midpoints_go_up_and_the_largest_entry_is_exact() -> None:
     assert _coded(FP4(), x)[1].tolist() == [[1.0, 1.0, 0.5, -0.5, 2.0**-6, 0.0]]
 
 
-def test_no_entry_grows_by_more_than_a_third_or_below_the_least_value_to_twice() -> None:
-    x = torch.cat((torch.ones(1, 1), torch.linspace(-1, 1, 20001)[None]), 1)
-    decoded = _coded(FP4(), x)[1]
-    growth = (decoded.abs() / x.abs().clamp(min=1e-12)).masked_fill_(x == 0, 0.0)
-    assert float(growth[x.abs() >= 2.0**-6].max()) <= 4 / 3 + 1e-6
-    assert float(growth.max()) <= 2 + 1e-6
-    assert (decoded * x >= 0).all()
-
-
 def test_scales_by_powers_of_two_and_zeros() -> None:
     x = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
     for codec in (FP4(), FP4("stochastic"), FP4(granularity="model")):
         assert torch.equal(_coded(codec, 4 * x, (30, 20))[1], 4 * _coded(codec, x, (30, 20))[1])
         assert not _coded(codec, torch.zeros(1, 5))[1].any()
-
-
-@pytest.mark.parametrize(
-    ("draw", "nearest", "stochastic"),
-    [
-        (lambda g: torch.randn(40, 8192, generator=g), 0.03790, 0.0818),
-        (
-            lambda g: torch.randn(40, 8192, generator=g).sign() * torch.empty(40, 8192).exponential_(generator=g),
-            0.03815,
-            0.0817,
-        ),
-    ],
-    ids=["gauss", "laplace"],
-)
-def test_the_error_is_that_of_the_table(draw, nearest: float, stochastic: float) -> None:
-    x = draw(torch.Generator().manual_seed(1))
-    for codec, expected in ((FP4(), nearest), (FP4("stochastic"), stochastic)):
-        error = (_coded(codec, x)[1] - x).square().sum() / x.square().sum()
-        assert float(error) == pytest.approx(expected, rel=0.03)

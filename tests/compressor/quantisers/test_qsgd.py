@@ -34,14 +34,6 @@ def test_layers_add_up() -> None:
     check_mean_and_error(decode_repeated(QSGD(3), U, (20, 40)), U, U, sum(_error(part, 3) for part in parts))
 
 
-def test_one_level_is_ternary() -> None:
-    # E||C(u) - u||^2 = ||u|| ||u||_1 - ||u||^2 for s = 1 (D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1).
-    norm = U.norm()
-    decoded = decode_repeated(QSGD(1, "model"), U, (60,))
-    assert torch.allclose(decoded.abs().unique(), torch.tensor([0.0, float(norm)]))
-    check_mean_and_error(decoded, U, U, float(norm * U.abs().sum() - norm**2))
-
-
 def test_many_levels_are_the_identity() -> None:
     assert torch.allclose(decode_repeated(QSGD(2**23), U, (20, 40), 5), U.expand(5, -1), atol=3e-6 * float(U.norm()))
 

@@ -1,4 +1,4 @@
-"""EDEN: its quantisers, its error for each number of bits, whole or not, and its bits."""
+"""EDEN, and DRIVE, which it is at one bit: quantisers, projections, one-hot vectors, scales of pieces."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden, _others
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.random.keys import Key
-from tests.compressor.rotations.test_drive import decoded, dense
+from fedcomp.wire import SharedKnowledge
 from tests.looped import looped
 
-# J. Max, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 1960, table I: positive centroids and distortions
-# of N(0, 1), here with more digits.
-CENTROIDS = {
-    1: (0.797885,),
-    2: (0.452780, 1.510418),
-    3: (0.245094, 0.756005, 1.343909, 2.151946),
-    4: (0.128395, 0.388048, 0.656759, 0.942340, 1.256231, 1.618046, 2.069017, 2.732590),
-}
+# J. Max, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 1960, table I: N(0, 1), here with more digits.
 DISTORTION = {1: 1 - 2 / math.pi, 2: 0.117482, 3: 0.034548, 4: 0.009501, 5: 0.0025047, 6: 0.00064424}
 
 
-def test_quantisers_are_those_of_the_tables() -> None:
-    for bits, expected in CENTROIDS.items():
-        centroids = lloyd_max(bits).centroids
-        assert centroids[len(expected) :] == pytest.approx(expected, abs=5e-6)
-        assert centroids[: len(expected)] == pytest.approx([-value for value in reversed(expected)], abs=5e-6)
+def decoded(codec: Drive | Eden, x: Tensor) -> Tensor:
+    known = SharedKnowledge(Key(("drive test",)), torch.arange(len(x)), (x.shape[1],))
+    return codec.decode(codec.encode(x, known, known.key.fold_in("coin")), known)
+
+
+def dense(num: int, dim: int) -> Tensor:
+    """One vector in all rows, whose senders draw rotations of their own."""
+    return torch.randn(1, dim, generator=torch.Generator().manual_seed(dim)).expand(num, dim)
+
+
+def test_distortions_are_those_of_the_table() -> None:
     for bits, expected in DISTORTION.items():
         assert lloyd_max(bits).distortion == pytest.approx(expected, abs=5e-6 * expected**0.5)
 
@@ -63,11 +63,11 @@ def test_projection_is_one_in_every_draw(bits: float) -> None:
     assert (projection - 1).abs().max() < 1e-6
 
 
-@looped("bits", range(1, 9))
-def test_one_hot_is_exact(bits: int) -> None:
+@looped("codec", [*map(Eden, range(1, 9)), Drive("min_mse"), Drive("unbiased")])
+def test_one_hot_is_exact(codec: Drive | Eden) -> None:
     x = torch.zeros(2, 64)
     x[:, 5] = torch.tensor([3.0, -0.1])
-    torch.testing.assert_close(decoded(Eden(bits), x), x, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(decoded(codec, x), x, rtol=1e-6, atol=1e-6)
 
 
 def test_pieces_of_very_different_size_keep_their_own_scale() -> None:

@@ -1,4 +1,4 @@
-"""Top-k in chunks: counts, two magnitudes against the table, bits of places, what the decay of a memory does."""
+"""Top-k in chunks: counts, two magnitudes against the table, bits of places."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
@@ -94,23 +93,6 @@ def test_bits_of_places(fraction: float, kept: int, rice: float) -> None:
     coded = _sent(ChunkTopK(fraction, positions="rice"), x, (8 * WHOLE,))[0]
     found = (coded.bits.double().mean() - values) / (8 * kept)
     assert float(found) == pytest.approx(rice, rel=0.02)
-
-
-@pytest.mark.parametrize(("beta", "ever"), [(0.95, 0.25), pytest.param(1.0, 0.94, marks=pytest.mark.thorough)])
-def test_what_the_decay_never_sends(beta: float, ever: float) -> None:
-    """A constant update, 1000 rounds; and what was sent is what was meant but for the memory and its decay."""
-    u, codec, feedback = _gauss(1, WHOLE, seed=3), ChunkTopK(0.01, values="float"), ErrorFeedback(beta)
-    memory = feedback.init(1, u[0])
-    total, lost, common = torch.zeros_like(u), torch.zeros_like(u), _known((WHOLE,))
-    seen = torch.zeros_like(u, dtype=torch.bool)
-    for _ in range(1000):
-        lost += (1 - beta) * memory
-        payload, memory = feedback.encode(codec, u, memory, common, Key())
-        sent = codec.decode(payload, common)
-        total += sent
-        seen |= sent != 0
-    assert float(seen.float().mean()) == pytest.approx(ever, abs=0.015)
-    assert torch.allclose(total + memory + lost, 1000 * u, rtol=1e-3, atol=1e-2)
 
 
 def test_a_position_beyond_a_short_chunk_is_refused() -> None:

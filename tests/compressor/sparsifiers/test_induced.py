@@ -1,23 +1,16 @@
-"""Induced compressor: closed-form errors of both variants, and that the random part avoids the largest entries."""
+"""Induced compressor: its random part avoids the largest entries, and is as long as theirs."""
 
 from __future__ import annotations
 
 import torch
 
 from fedcomp.compressor.sparsifiers.induced import Induced
-from fedcomp.compressor.sparsifiers.randk import RandK
 from tests.compressor.round_trips import draws, known
 
 
 def _rows() -> torch.Tensor:
     generator = torch.Generator().manual_seed(2)
     return torch.randn(5, 13, generator=generator) * torch.rand(5, 13, generator=generator).mul(2).exp()
-
-
-def test_restricted_is_strictly_better() -> None:
-    x = _rows()
-    assert (Induced(k=6, restricted=True).expected_error(x) < Induced(k=6).expected_error(x)).all()
-    assert (Induced(k=6).expected_error(x) < RandK(k=6).expected_error(x)).any()
 
 
 def test_restricted_places_are_uniform_over_the_rest() -> None:

@@ -9,7 +9,8 @@ from torch.nn import functional
 from fedcomp.model.batched.convolution import Convolution, unfolded_by_views
 from fedcomp.model.batched.layers import Pass
 from tests.looped import looped
-from tests.simulation.fake_gpu import GPU, Operations, fake_gpu
+from tests.operations import Operations
+from tests.simulation.fake_gpu import GPU, fake_gpu
 
 GEOMETRIES = [((3, 3), (1, 1), (1, 1)), ((5, 5), (1, 1), (2, 2)), ((3, 2), (2, 1), (1, 2)), ((1, 1), (1, 1), (1, 1))]
 

@@ -15,7 +15,7 @@ from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.wire import Ledger, WireLink
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
@@ -76,20 +76,6 @@ def test_new_blocks_are_an_exchange_more() -> None:
 def test_a_round_without_clients_is_empty() -> None:
     traffic, _ = traffic_of(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE), participation=world.NOBODY))
     assert all(one.template == () and one.clients == () for one in traffic.rounds[0])
-
-
-def test_statistics_after_the_relay_would_be_an_exchange_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the methods' order of calls is for: the same messages, one exchange more."""
-    relay = Link.relay
-
-    def late(self: Link, payload: Any, coded: bool = False) -> Any:
-        found = relay(self, payload, coded)
-        self.up(payload)
-        return found
-
-    monkeypatch.setattr(Link, "relay", late)
-    traffic, _ = traffic_of(world.simulation(BiCompFLGR(client=MASKS, block=16), participation=world.FULL))
-    assert {shape(one) for one in traffic.rounds[0]} == {"w ↑ | ↓ ↑"}
 
 
 def test_no_log_no_legs() -> None:

@@ -10,13 +10,12 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.autotune import chunk_autotune
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from tests.conformance import world
-from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
+from tests.parts import Full, fedavg
 
 
 def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of four clients on two workers one at a time, or two: a gain below 5 % is none, nor is what memory lacks."""
-    algorithm = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
-    sim = world.simulation(algorithm, participation=Full(), chunk_size=1)
+    sim = world.simulation(fedavg(), participation=Full(), chunk_size=1)
     object.__setattr__(sim, "workers", Workers(2))
     num = len(sim.shards.sizes)
     share = -(-num // 2)

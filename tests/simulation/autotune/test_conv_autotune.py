@@ -31,7 +31,7 @@ from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import _planned
 from fedcomp.wire import Ledger
-from tests.parts import Compressor, Dense, FedAvg, Full, ServerSgd, Sgd
+from tests.parts import Full, Sgd, fedavg
 from tests.trusting import Trusting
 
 CPU = torch.device("cpu")
@@ -52,9 +52,8 @@ def _simulation(chunk_size: int = 1) -> Simulation:
     y = torch.arange(12) % 3
     data = Dataset("images", Samples(x, y), Samples(x, y), "classification", 3)
     model = build(_network, Key(("plan",)), (2, 8, 8), 3, data.task)
-    algorithm = FedAvg(Sgd(lr=0.1, batch_size=2), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
     shards = ClientShards.of(list(torch.arange(12).split(4)), CPU)
-    return Simulation(algorithm, data, shards, model, Full(), Key(("run",)), 2, chunk_size)
+    return Simulation(fedavg(Sgd(lr=0.1, batch_size=2)), data, shards, model, Full(), Key(("run",)), 2, chunk_size)
 
 
 def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str]:

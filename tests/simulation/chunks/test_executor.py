@@ -14,9 +14,9 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
+from tests.parts import Sgd, fedavg
 
-ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
+ALGORITHM = fedavg()
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class _Watch(TorchDispatchMode):
         self._made: dict[int, Tensor] = {}  # by address; kept, so that none is used again
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert not reads(function, args, self.reads), f"{function} reads from the device"
+        assert not reads(function._schema.name, args, self.reads), f"{function} reads from the device"
         for leaf in tree_leaves((args, kwargs)):
             if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in self._made:
                 self.touched.add(leaf.untyped_storage().data_ptr())

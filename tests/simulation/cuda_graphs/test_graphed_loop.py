@@ -15,7 +15,6 @@ from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
-from fedcomp.client.solver import LocalSolver
 from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
@@ -27,7 +26,7 @@ from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Adam, Compressor, Dense, FedAvg, Muon, ServerSgd, Sgd
+from tests.parts import DENSE, Adam, Muon, ServerSgd, Sgd, fedavg
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
 from tests.simulation.user_module import Centred, Residual
@@ -36,27 +35,23 @@ ALIKE, RAGGED = (8,) * 7, world.SIZES
 CPU = torch.device("cpu")
 
 
-def _fedavg(solver: LocalSolver) -> FedAvg:
-    return FedAvg(solver, ServerSgd(), Compressor(Dense()), Compressor(Dense()))
-
-
 def _fedmrn(**options) -> FedMRN:
-    return FedMRN(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), Compressor(Dense()), **options)
+    return FedMRN(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), DENSE, **options)
 
 
 PLAIN = {
-    "sgd": _fedavg(Sgd(lr=0.1, batch_size=3, epochs=3)),
-    "momentum, decay, clipping, schedule": _fedavg(
+    "sgd": fedavg(Sgd(lr=0.1, batch_size=3, epochs=3)),
+    "momentum, decay, clipping, schedule": fedavg(
         Sgd(lr=0.1, momentum=0.9, weight_decay=0.01, clip_norm=0.5, batch_size=5, steps=7, schedule="cosine")
     ),
-    "adam": _fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
-    "adamw": _fedavg(Adam(lr=0.01, weight_decay=0.5, decoupled=True, batch_size=4)),
-    "muon": _fedavg(Muon(lr=0.05, weight_decay=0.5, skip_last=0, batch_size=4)),
-    "with replacement": _fedavg(Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
-    "proximal": _fedavg(Sgd(lr=0.1, proximal=0.3, momentum=0.5, batch_size=4)),
-    "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), Compressor(Dense())),
-    "scaffold": Scaffold(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())),
-    "feddyn": FedDyn(Sgd(lr=0.1, batch_size=4), Compressor(Dense()), weights="samples"),
+    "adam": fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
+    "adamw": fedavg(Adam(lr=0.01, weight_decay=0.5, decoupled=True, batch_size=4)),
+    "muon": fedavg(Muon(lr=0.05, weight_decay=0.5, skip_last=0, batch_size=4)),
+    "with replacement": fedavg(Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
+    "proximal": fedavg(Sgd(lr=0.1, proximal=0.3, momentum=0.5, batch_size=4)),
+    "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), DENSE),
+    "scaffold": Scaffold(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE),
+    "feddyn": FedDyn(Sgd(lr=0.1, batch_size=4), DENSE, weights="samples"),
     "fedmrn": _fedmrn(),
     "fedmrns, all masked": _fedmrn(mask="signed", pm=False),
     "fedpm": FedPM(Adam(lr=0.1, batch_size=4)),
@@ -100,7 +95,7 @@ class Double:
     """The toy world's chunk of all clients, in float64."""
 
     def __init__(self, module, sizes) -> None:
-        sim = world.simulation(_fedavg(Sgd(lr=0.1)), module, sizes=sizes)
+        sim = world.simulation(fedavg(Sgd(lr=0.1)), module, sizes=sizes)
         train, test = ((part.x.double(), part.y) for part in (sim.dataset.train, sim.dataset.test))
         data = replace(sim.dataset, train=Samples(*train), test=Samples(*test))
         order = np.argsort([-size for size in sizes], kind="stable")
