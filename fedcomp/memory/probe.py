@@ -119,6 +119,11 @@ class LiveTensors(TorchDispatchMode):
         self.peak = max(self.peak, self._bytes)
         self._known[name] = weakref.finalize(storage, forget)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise torch loads its compilers, some 130 MiB, to keep them out of the next method."""
+        return False
+
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         self.note(result)

@@ -135,6 +135,10 @@ class Model(Protocol):
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         ...
 
+    def outputs_at_once(self, theta: Tensor) -> int | None:
+        """Of how many samples `outputs` is best asked for, where it computes each by itself; None: of any number."""
+        ...
+
 
 @runtime_checkable
 class RowModel(Protocol):

@@ -63,6 +63,10 @@ class Flat:
         """As in `contract.Model`."""
         return False
 
+    def outputs_at_once(self, theta: Tensor) -> int | None:
+        """As in `contract.Model`."""
+        return None
+
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
 

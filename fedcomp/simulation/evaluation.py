@@ -181,7 +181,9 @@ class _Evaluator:
         return self._sum_of_batches(batch_sums, len(clients), clients.num_groups, theta)
 
     def _outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        return self.model.outputs(theta, stats, self.dataset.normalise(x))
+        """[B, O] outputs on raw samples, of which no more are normalised at once than the model computes."""
+        parts = x.split(self.model.outputs_at_once(theta) or len(x))
+        return torch.cat([self.model.outputs(theta, stats, self.dataset.normalise(part)) for part in parts])
 
     def _sum_of_batches(
         self, batch_sums: Callable[[int, int], Tensor], num_samples: int, num_sums: int, theta: Tensor

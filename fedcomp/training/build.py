@@ -20,7 +20,7 @@ from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.provenance import differences
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.gpu import check_gpu, why_no_gpu
-from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
+from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, release_gpu_code, set_determinism
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
 from fedcomp.simulation.round_result import RoundRunner
@@ -100,6 +100,7 @@ def configure_torch(device: torch.device, precision: str, deterministic: bool) -
     if device.type == "cpu":
         torch.set_num_threads(1)  # threads share chunks of clients instead: runtime/workers.py
         keep_freed_memory()
+        release_gpu_code()
     else:
         torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
     set_tf32(precision, device)

@@ -36,6 +36,20 @@ def test_living_tensors_are_counted_once() -> None:
     del four
 
 
+@pytest.mark.thorough
+def test_tensors_are_counted_without_torchs_compiler() -> None:
+    program = """
+import sys
+import torch
+from fedcomp.memory.probe import LiveTensors
+with LiveTensors():
+    torch.zeros(1)
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_a_memory_that_is_changed_in_place_counts_once_and_one_that_is_not_twice() -> None:
     sim = world.simulation(FEEDBACK)
     row = 4 * sim.model.dim

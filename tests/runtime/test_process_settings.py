@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from fedcomp.runtime.process_settings import WORKSPACE, set_determinism
+from fedcomp.runtime.process_settings import WORKSPACE, release_gpu_code, set_determinism
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +42,19 @@ def test_a_run_on_a_cpu_sets_nothing(fedcomp) -> None:
     assert fedcomp("rounds=1", "pictures=false", "deterministic=true", "device=cpu") == 0
     assert not torch.are_deterministic_algorithms_enabled()
     assert WORKSPACE not in os.environ
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")
+def test_code_that_was_given_back_is_read_again_when_it_is_called() -> None:
+    def code_kib() -> int:
+        kib, inside = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split()[0]:
+                inside = " r-xp " in line and line.endswith("/libtorch_python.so")
+            kib += int(line.split()[1]) if inside and line.startswith("Rss:") else 0
+        return kib
+
+    before = code_kib()
+    release_gpu_code(("libtorch_python",))
+    assert code_kib() < before / 2
+    assert torch.ones(3).sum() == 3

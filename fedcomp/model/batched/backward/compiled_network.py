@@ -133,16 +133,19 @@ class CompiledNetwork(Stacked):
         """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
         if not self._compiled(theta):
             return super().outputs(theta, stats, x)
-        row, found = theta.contiguous().numpy(), theta.new_empty(len(x), self.small.denses[-1].num_out)
-        for part, out in zip(x.split(EVALUATED_AT_ONCE), found.split(EVALUATED_AT_ONCE)):
-            self._write_outputs(row, self._samples(part[None], theta.dtype)[0], out.numpy())
+        found = theta.new_empty(len(x), self.small.denses[-1].num_out)
+        self._write_outputs(theta.contiguous().numpy(), self._samples(x[None], theta.dtype)[0], found.numpy())
 
         def plain() -> tuple[Tensor]:
             with plainly():
-                return (self.outputs(theta, stats, x[:EVALUATED_AT_ONCE]),)
+                return (self.outputs(theta, stats, x),)
 
-        agrees = COMPILED.agrees("outputs", lambda: (found[:EVALUATED_AT_ONCE],), plain, TOLERANCE)
+        agrees = COMPILED.agrees("outputs", lambda: (found,), plain, TOLERANCE)
         return found if agrees else self.outputs(theta, stats, x)
+
+    def outputs_at_once(self, theta: Tensor) -> int | None:
+        """As `contract.Model`."""
+        return EVALUATED_AT_ONCE if self._compiled(theta) else None
 
     def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         """out [B, O] of one model theta [D] on the samples x [B, X]."""
@@ -182,4 +185,5 @@ class CompiledPerceptron(CompiledNetwork, Perceptron):
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
         if not self._compiled(theta):
             return super().outputs_of_rows(theta, x)
-        return torch.stack([self.outputs(row, row[:0], x) for row in theta])
+        parts = x.split(EVALUATED_AT_ONCE)
+        return torch.stack([torch.cat([self.outputs(row, row[:0], part) for part in parts]) for row in theta])

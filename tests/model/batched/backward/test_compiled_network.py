@@ -8,7 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcomp.algorithm.contract import Models
 from fedcomp.core.accelerated import Verdicts, judged_by
+from fedcomp.dataset.images import digits
+from fedcomp.model.batched.backward import compiled_network
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork, CompiledPerceptron
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.compiled import conv_backward_numba, conv_numba, network_numba
@@ -19,6 +22,7 @@ from fedcomp.model.contract import Batch
 from fedcomp.model.networks.cnn import cnn4, lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
+from fedcomp.simulation.evaluation import metrics_of
 from tests.looped import looped
 from tests.model.plain_modules import batch, rows
 
@@ -254,6 +258,23 @@ def test_other_types_and_forms_are_computed_by_tensors(name, monkeypatch) -> Non
     if name == "lenet5":
         model.set_conv_algorithms(["looped", "looped"])
         assert model.gradient(theta, Batch(x, y, None, stats)).grad.isfinite().all()
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_an_evaluation_asks_for_few_samples_at_once_where_they_are_compiled(safe, monkeypatch) -> None:
+    data = digits.load()
+    model = build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification")
+    theta, stats = model.init(KEY)
+    asked = []
+    monkeypatch.setattr(compiled_network, "EVALUATED_AT_ONCE", 16)
+    outputs = type(model).outputs
+    monkeypatch.setattr(type(model), "outputs", lambda *given: asked.append(len(given[3])) or outputs(*given))
+    with judged_by(Verdicts(safe)):
+        found = metrics_of({"test": Models(theta[None], stats[None])}, model, data)
+    whole = data.normalise(data.test.x)
+    expected = functional.cross_entropy(model.outputs(theta, stats, whole), data.test.y)
+    torch.testing.assert_close(found["test/loss"].float(), expected)
+    assert asked[0] == (len(whole) if safe else 16)
 
 
 def test_wide_convolutions_and_other_products_are_not_compiled() -> None:
