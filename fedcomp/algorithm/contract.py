@@ -81,14 +81,12 @@ class Clients(Protocol):
             rows: tensors with one row a client of the cohort [M, ...].
         Returns: the results of all chunks, in the order of the cohort.
         """
-        ...
 
     def moved(self, change: Tensor) -> Clients:
         """The same clients over adapted matrices W + change: [n], each in the model's order, row by row [o, i]."""
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the executor's threads, for functions that release the interpreter's lock."""
-        ...
 
 
 @dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,7 @@ from fedcomp.display.client_plot import plot_clients
 from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import quantity
 from fedcomp.records.atomic_write import explained, write_atomically
-from fedcomp.reporting.tables.formats import escape_csv
+from fedcomp.reporting.tables.formats import csv_text
 
 
 @dataclass(frozen=True)
@@ -121,11 +119,7 @@ def write(evaluation: ModelEvaluation, out: Path) -> None:
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
     for file, rows in _tables(evaluation).items():
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
-            [escape_csv(cell) if isinstance(cell, str) else cell for cell in row] for row in rows
-        )
-        write_atomically(out / file, text.getvalue().encode())
+        write_atomically(out / file, csv_text(rows).encode())
     if len(evaluation.values) and can_draw():
         _draw(evaluation, out / "clients.png")
 

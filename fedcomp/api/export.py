@@ -63,7 +63,12 @@ def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = Fal
         models[0].write_folder(file, merge)
         return
     weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}
-    write_atomically(file, _safetensors(weights) if file.suffix == ".safetensors" else _state_dict(weights))
+    content = io.BytesIO()
+    if file.suffix == ".safetensors":
+        content.write(_safetensors(weights))
+    else:
+        torch.save(weights, content)
+    write_atomically(file, content.getvalue())
 
 
 @runtime_checkable
@@ -72,14 +77,6 @@ class WritesFolder(Protocol):
 
     def write_folder(self, folder: Path, merge: bool) -> None:
         """Write it, of adapters alone where there are some, or with `merge` as a whole network."""
-        ...
-
-
-def _state_dict(weights: dict[str, Tensor]) -> bytes:
-    """What `torch.load` reads."""
-    buffer = io.BytesIO()
-    torch.save(weights, buffer)
-    return buffer.getvalue()
 
 
 def _safetensors(weights: dict[str, Tensor]) -> bytes:

@@ -27,15 +27,17 @@ import torch
 from torch import Tensor
 
 from fedcomp.check.failed import Failed
-from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
+from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Payload, WireError, WireLink
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
+from fedcomp.wire.packing import pack, unpack_as
 
-UP, UNICAST, BROADCAST, RELAY = "up", "unicast", "broadcast", "relay"
+WORDS = {UP: "up", UNICAST: "unicast", BROADCAST: "broadcast", RELAY: "relay", XOR_RELAY: "relay"}
+"""What the kinds of messages are called here: a relay by XOR carries the same as a plain one."""
 OTHER_WEIGHTS = (0.5, 1.75, 1.25, 0.75, 1.5)
 """Factors of the weights that a client sees of others."""
 
@@ -45,7 +47,8 @@ class Frame:
     """One call of a link.
 
     Attributes:
-        kind: of the call. messages: the bytes of each row. clients: whose the rows are; of a broadcast, who receives.
+        kind: of the call, one of WORDS. messages: the bytes of each row.
+        clients: whose the rows are; of a broadcast, who receives.
     """
 
     kind: str
@@ -58,19 +61,12 @@ class RecordedRound:
     """A round of the record.
 
     Attributes:
-        index: 0 for the first. cohort: of the round. num_clients: N. frames: the calls in their order.
+        index: 0 for the first. cohort: of the round. frames: the calls in their order.
     """
 
     index: int
     cohort: Cohort
-    num_clients: int
     frames: list[Frame] = field(default_factory=list)
-
-    def clients(self, who: Receivers | None) -> tuple[int, ...]:
-        """The numbers of clients; None: of the cohort."""
-        if isinstance(who, Everyone):
-            return tuple(range(self.num_clients))
-        return self.cohort.clients if who is None else who.clients
 
 
 class RecordingLink(WireLink):
@@ -79,32 +75,11 @@ class RecordingLink(WireLink):
     def __init__(self, record: RecordedRound, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.record = record
-        self.call: tuple[str, Receivers | None] = UP, None
 
-    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
-        self.call = UP, senders
-        return super().up(payload, senders)
-
-    def unicast(self, payload: Payload) -> Payload:
-        self.call = UNICAST, None
-        return super().unicast(payload)
-
-    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
-        self.call = BROADCAST, receivers
-        return super().broadcast(payload, receivers)
-
-    def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        self.call = RELAY, None
-        return super().relay(payload, coded)
-
-    def _carry(self, payload: Payload) -> Payload:
-        kind, who = self.call
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         messages = tuple(self._packed(payload))
-        self.record.frames.append(Frame(kind, messages, self.record.clients(who)))
+        self.record.frames.append(Frame(WORDS[kind], messages, (who or self.record.cohort).clients))
         return self._unpacked(messages, payload)
-
-    def _forward(self, payload: Payload, coded: bool) -> Payload:
-        return self._carry(payload)
 
 
 class ReplayLink(RecordingLink):
@@ -119,13 +94,12 @@ class ReplayLink(RecordingLink):
         self.client, self.next = client, 0
         self.memory = {} if memory is None else memory
 
-    def _carry(self, payload: Payload) -> Payload:
-        kind, who = self.call
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         number, self.next = self.next, self.next + 1
-        where = f"round {self.record.index + 1}, message {number + 1} ({kind})"
-        clients = self.record.clients(who)
+        where = f"round {self.record.index + 1}, message {number + 1} ({WORDS[kind]})"
+        clients, num = (who or self.record.cohort).clients, payload.num_rows
         frame = self.record.frames[number] if number < len(self.record.frames) else None
-        if frame is None or (frame.kind, frame.clients) != (kind, clients) or len(frame.messages) != payload.num_rows:
+        if frame is None or (frame.kind, frame.clients, len(frame.messages)) != (WORDS[kind], clients, num):
             raise Failed(f"{where}: {self._end} sends other messages, or to others, than in the run")
         sends, receives = self._rows(frame, clients)
         try:
@@ -134,9 +108,8 @@ class ReplayLink(RecordingLink):
             if not receives:
                 return payload
             taken = set(receives)
-            rows = range(payload.num_rows)
-            messages = tuple(frame.messages[row] if row in taken else pack(payload, row) for row in rows)
-            return _received(messages, payload)
+            messages = [frame.messages[row] if row in taken else pack(payload, row) for row in range(num)]
+            return unpack_as(payload, messages)
         except WireError as error:
             raise Failed(f"{where}: {self._end} cannot read it from the bytes and what it knows: {error}") from error
 
@@ -144,13 +117,13 @@ class ReplayLink(RecordingLink):
         """(the rows that this end sends, those that it receives)."""
         whole = range(len(frame.messages))
         if self.client is None:
-            return ((), whole) if frame.kind == UP else (whole, ())
+            return ((), whole) if frame.kind == "up" else (whole, ())
         if self.client not in clients:
             return (), ()
-        if frame.kind in (BROADCAST, RELAY):
+        if frame.kind in ("broadcast", "relay"):
             return (), whole
         own = (clients.index(self.client),)
-        return (own, ()) if frame.kind == UP else ((), own)
+        return (own, ()) if frame.kind == "up" else ((), own)
 
     def _compare(self, payload: Payload, row: int, sent: bytes, where: str) -> None:
         own = pack(payload, row)
@@ -178,7 +151,7 @@ def record(
     """
     rounds, models, state = [], [], simulation.init()
     for index in range(simulation.rounds):
-        one = RecordedRound(index, simulation.cohort(index), len(simulation.shards.sizes))
+        one = RecordedRound(index, simulation.cohort(index))
         rounds.append(one)
         recorded = replace(simulation, link=functools.partial(RecordingLink, one))  # type: ignore[arg-type]
         state, _ = recorded.round(index, state, ledger, donate_state)
@@ -251,9 +224,3 @@ def _models(simulation: Simulation, index: int, state: Any) -> dict[str, Tensor]
     models = simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", index))
     known = {name: flatten(one) for name, one in models.items() if name not in simulation.algorithm.client_models}
     return {f"{name}.{part}": tensor for name, parts in known.items() for part, tensor in parts.items()}
-
-
-def _received(messages: Sequence[bytes], payload: Payload) -> Payload:
-    """What is unpacked with the layout that `payload` has."""
-    device = next(iter(payload.fields.values())).data.device
-    return replace(unpack(list(messages), layout(payload), device), paper_bits=payload.paper_bits)

@@ -31,7 +31,6 @@ class Case(Protocol):
 
     def simulation(self, **options: Any) -> Simulation:
         """A simulation with a new copy of the algorithm, as after a restart: state on `self` is lost."""
-        ...
 
 
 @dataclass

@@ -76,7 +76,6 @@ class LoopRunner(Protocol):
 
     def run(self, loop: LocalLoop) -> LocalResult | None:
         """What `loop.solver.run` returns; None: the steps have to be made one by one."""
-        ...
 
 
 class LocalData(Protocol):
@@ -100,23 +99,18 @@ class LocalData(Protocol):
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps of the round as (x, y, weight); rows shrink as clients finish."""
-        ...
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """All samples once, in each client's own order and as they are (no augmentation), as `batches` gives them."""
-        ...
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """(x [M, B, ...], y [M, B]): the samples at `positions` [M, B] of each client's own list, as they are."""
-        ...
 
     def num_steps(self, batching: Batching) -> Tensor:
         """[M] int64 steps that each client makes."""
-        ...
 
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss: the innermost `GradFn`."""
-        ...
 
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Losses of P models of each client on the same batch, by forward passes alone.
@@ -128,4 +122,3 @@ class LocalData(Protocol):
         Returns:
             [A, P] float64 mean losses in training mode, and [A, P, C] running statistics after each.
         """
-        ...

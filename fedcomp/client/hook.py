@@ -20,7 +20,6 @@ class Draws(Protocol):
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """As `Key.uniform`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def check_run_keys(config: DictConfig, known: Sequence[str]) -> None:
         ValueError: naming the key and the known keys.
     """
     for key in map(str, config):
-        if key in known or _is_referred_to(key, config):
+        if key in known or re.search(rf"\$\{{[^}}]*\b{re.escape(key)}\b", OmegaConf.to_yaml(config)):
             continue
         raise ValueError(f"{_unknown(key, known)}; values that other keys refer to go under vars: +vars.{key}=...")
 
@@ -170,7 +170,3 @@ def _unknown(name: str, options: Sequence[str]) -> str:
         return str(renamed(name))
     hint = did_you_mean(name.split(".")[-1], options)
     return f"there is no option '{name}'{hint}" + (f" (there are: {', '.join(sorted(options))})" if options else "")
-
-
-def _is_referred_to(key: str, config: DictConfig) -> bool:
-    return re.search(rf"\$\{{[^}}]*\b{re.escape(key)}\b", OmegaConf.to_yaml(config)) is not None

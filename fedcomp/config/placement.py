@@ -32,9 +32,9 @@ def run_folder(config: Mapping[str, Any]) -> Path:
     """
     check_folder_name("name", str(config["name"]))
     check_seed("seed", config["seed"])
-    encoded = _encoded(config)
+    encoded, root = _encoded(config), Path(str(config["output_root"])).expanduser() / str(config["name"])
     for number in itertools.count(1):
-        folder = _root(config) / (config_hash(config) + (f"-{number}" if number > 1 else ""))
+        folder = root / (config_hash(config) + (f"-{number}" if number > 1 else ""))
         if not _taken(folder / IDENTITY, encoded):
             break
     return folder / f"seed={config['seed']}"
@@ -109,10 +109,6 @@ def _others(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[RunFiles,
         differing = {key for key in {*own, *other} if own.get(key) != other.get(key)}
         if differing:
             yield files, other, differing, now
-
-
-def _root(config: Mapping[str, Any]) -> Path:
-    return Path(str(config["output_root"])).expanduser() / str(config["name"])
 
 
 def _encoded(config: Mapping[str, Any]) -> bytes:

@@ -71,6 +71,11 @@ class Everyone:
 
     size: int
 
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Their numbers."""
+        return tuple(range(self.size))
+
 
 @dataclass(frozen=True)
 class Listed:

@@ -43,7 +43,9 @@ def fetch(
     try:
         return both(with_download=False)
     except READ_ERRORS as error:
-        if not _says_missing(error):
+        # torchvision says "not found" also for a wrong checksum; other RuntimeErrors come from reading a file
+        missing = isinstance(error, RuntimeError) and "not found" in str(error)
+        if not (missing or isinstance(error, FileNotFoundError)):
             raise ValueError(
                 f"dataset={name}: the files in {folder} cannot be read ({_one_line(error)}): delete them to have them "
                 f"downloaded again, or {remedy}"
@@ -61,11 +63,6 @@ def fetch(
 def below(root: str, *names: str) -> list[Path]:
     """Absolute paths of files in the user's data folder; a name that is an absolute path stays. `~` is expanded."""
     return [(Path(root).expanduser() / Path(name).expanduser()).absolute() for name in names]
-
-
-def _says_missing(error: Exception) -> bool:
-    """torchvision's "Dataset not found", also for a wrong checksum; other RuntimeErrors come from reading a file."""
-    return isinstance(error, FileNotFoundError) or (isinstance(error, RuntimeError) and "not found" in str(error))
 
 
 @contextmanager

@@ -84,8 +84,8 @@ def load(
                 raise ValueError(f"dataset.{argument}={given} is no column of {path} (there are: {there})")
     if target is None:
         target = _only([column for column, kind in types.items() if kind == "ClassLabel" and column != owner])
-    texts = [column for column, feature in splits[0].features.items() if getattr(feature, "dtype", "") == "string"]
-    texts = [column for column in texts if column != owner and types[column] == "Value"]
+    quantities = [column for column, kind in types.items() if kind == "Value" and column != owner]
+    texts = [column for column in quantities if splits[0].features[column].dtype == "string"]
     if input is None:
         input = _only([column for column, kind in types.items() if kind == "Image"])
     if input is None and target is None:
@@ -95,7 +95,9 @@ def load(
     if input is None:
         from fedcomp.dataset.tables.csv import from_cells
 
-        task: Task = "classification" if _names_classes(splits[0].features[target]) else "regression"
+        kind, feature = types[str(target)], splits[0].features[target]
+        named = kind == "ClassLabel" or (kind == "Value" and feature.dtype in ("string", "large_string", "bool"))
+        task: Task = "classification" if named else "regression"
         scales = (test_fraction, split_seed, scaling, target_scaling)
         cells = _cells(splits, below(root, str(path))[0])
         return from_cells(cells, name, str(target), features, task, scales, True, owner, missing, exclude)
@@ -142,11 +144,6 @@ def _only(columns: Sequence[str]) -> str | None:
     return columns[0] if len(columns) == 1 else None
 
 
-def _names_classes(feature: Any) -> bool:
-    """Whether a column's type is one of classes rather than of quantities."""
-    return type(feature).__name__ == "ClassLabel" or getattr(feature, "dtype", "") in ("string", "large_string", "bool")
-
-
 def _text(value: Any) -> str:
     """A value as the cell of a table."""
     if value is None:
@@ -189,9 +186,9 @@ def _numbered(splits: Sequence[Split], column: str, argument: str) -> tuple[list
     for row, cell in ((row, cell) for own in cells for row, cell in enumerate(own)):
         if not cell:
             raise ValueError(f"row {row} has no value in column '{column}' (dataset.{argument}): drop or repair it")
-    names = list(
-        getattr(splits[0].features[column], "names", None) or distinct([cell for own in cells for cell in own])
-    )
+    feature = splits[0].features[column]
+    is_class = type(feature).__name__ == "ClassLabel" and feature.names
+    names = list(feature.names) if is_class else distinct([cell for own in cells for cell in own])
     numbers = {name: number for number, name in enumerate(names)}
     return names, [np.array([numbers[cell] for cell in own], np.int64) for own in cells]
 

@@ -65,7 +65,7 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     ]
     figure.style(axes, "bits sent so far, all clients together", axis_name(quality))
     if any(drawn):
-        figure.bits_axis(axes)
+        figure.log_axis(axes, "x", units.bits)
         axes.legend(
             fontsize=8, frameon=False, labelcolor=figure.INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 0.99)
         )

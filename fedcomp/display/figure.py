@@ -82,11 +82,6 @@ def style(axes: Axes, xlabel: str, ylabel: str) -> None:
         axes.spines[side].set(color=INK, linewidth=0.6)
 
 
-def bits_axis(axes: Axes) -> None:
-    """Make the x axis logarithmic with ticks such as 10 kbit, 1 Mbit; call after the data is drawn."""
-    log_axis(axes, "x", units.bits)
-
-
 def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None, most: int = 8) -> None:
     """Make an axis logarithmic, with enough numbered ticks if it is short; call after the data is drawn.
 

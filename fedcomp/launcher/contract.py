@@ -72,7 +72,6 @@ class Launcher(Protocol):
     @property
     def processes_per_run(self) -> int:
         """Processes that one run has."""
-        ...
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The settings that a run gets from this launcher: `device` (what `auto` means), `threads` (its fraction).
@@ -80,11 +79,9 @@ class Launcher(Protocol):
         Raises:
             ValueError: this launcher cannot work here; what to do.
         """
-        ...
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Run all and wait; one outcome each, in their order. `grid`: a folder for the grid's own files."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ class Started(Protocol):
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it has not ended."""
-        ...
 
     def wait(self) -> int:
         """Wait for its end; its exit code, minus the signal that killed it."""
-        ...
 
 
 class Children:

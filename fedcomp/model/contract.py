@@ -102,7 +102,6 @@ class Model(Protocol):
     @property
     def drops_empty_places(self) -> bool:
         """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
-        ...
 
     dim: int
     num_stats: int
@@ -114,7 +113,6 @@ class Model(Protocol):
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], drawn from `key`."""
-        ...
 
     def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
         """Gradient of the mean loss of each client, theta [A, D], over its own batch, in training mode.
@@ -122,18 +120,15 @@ class Model(Protocol):
         Args:
             draws: what dropout draws from, where the model `draws_in_training`.
         """
-        ...
 
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
         """([A] float64 loss, [A, C] statistics) of `gradient` with the same arguments, by the forward pass alone.
 
         The network computes in the dtype of `theta`; the loss of its outputs is taken in float64.
         """
-        ...
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
-        ...
 
     def outputs_at_once(self, theta: Tensor) -> int | None:
         """Of how many samples `outputs` is best asked for, where it computes each by itself; None: of any number."""
@@ -146,7 +141,6 @@ class RowModel(Protocol):
 
     def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...], in evaluation mode."""
-        ...
 
 
 class TrainFused(Protocol):
@@ -168,7 +162,6 @@ class TrainFused(Protocol):
             sample_indices: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
                 without real samples in a step does not make it.
         """
-        ...
 
 
 @runtime_checkable
@@ -177,7 +170,6 @@ class FusesSgd(Protocol):
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
         """How, on raw samples x [n, F] or [n, H, W, C] and targets y, at most `batch_size` a step; None: it cannot."""
-        ...
 
 
 @runtime_checkable
@@ -198,7 +190,6 @@ class TaskModel(Protocol):
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], drawn from `key`."""
-        ...
 
     def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> Mapping[str, Tensor]:
         """Scalars that say how good one model is (theta [D], stats [C]), by name; the main one first.
@@ -206,7 +197,6 @@ class TaskModel(Protocol):
         Args:
             test: batches [B, ...] of the test inputs, for metrics that need them.
         """
-        ...
 
 
 AnyModel = Model | TaskModel

@@ -145,7 +145,6 @@ class Redrawn(Protocol):
 
     def redraw(self) -> None:
         """Draw the first values of trained tensors, in place; the frozen ones stay."""
-        ...
 
 
 def redrawn(module: nn.Module) -> Make:

@@ -51,20 +51,15 @@ class TunableModel(Protocol):
     @property
     def conv_algorithms(self) -> tuple[str, ...]:
         """The form of each operation, in order."""
-        ...
 
     def set_conv_algorithms(self, forms: Sequence[str]) -> None:
         """Compute the operations in these of `FORMS`, one for each."""
-        ...
 
     def tunable_operations(self, size: Workload) -> Iterator[TunableOperation]:
         """The operations in order, each with inputs that the forms in use give it."""
-        ...
 
     def step(self, size: Workload) -> Callable[[], object]:
         """A function that computes one gradient of all M clients."""
-        ...
 
     def tuning_key(self, size: Workload) -> dict[str, Any]:
         """Plain values, all that the time of `step` depends on besides forms and device."""
-        ...

@@ -82,7 +82,9 @@ class Deadline:
         seconds = self.clock.seconds_of(one)
         legs.late = seconds > self.seconds
         if self._inverse and one.template:
-            self._check_inverse(one, varying)
+            self._check_everyone(one, varying)
+            self._check_chances(one.clients, self._chances(one, late_legs=False))
+            self._count_inverse(one)
         self._count(legs.late)
         if len(legs.late) and legs.late.all() and not self._missed:
             self._missed = True
@@ -155,11 +157,6 @@ class Deadline:
                 f"network.deadline={self.seconds} is for methods whose rounds have one phase up, but this one has "
                 f"{num}: leave the deadline out, or take another method"
             )
-
-    def _check_inverse(self, one: Round, varying: bool) -> None:
-        self._check_everyone(one, varying)
-        self._check_chances(one.clients, self._chances(one, late_legs=False))
-        self._count_inverse(one)
 
     def _check_everyone(self, one: Round, varying: bool) -> None:
         if varying:

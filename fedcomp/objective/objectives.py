@@ -26,11 +26,9 @@ class Objective(Protocol):
 
     def __call__(self, lines: Sequence[Line]) -> float:
         """The number; NaN if the record has none (a search counts such a run as failed)."""
-        ...
 
     def show(self, value: float) -> str:
         """The number for people."""
-        ...
 
 
 @dataclass(frozen=True)

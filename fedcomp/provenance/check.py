@@ -158,12 +158,11 @@ class SessionProvenance:
         from fedcomp.core.accelerated import judge  # which imports torch: where a session works, it is there
 
         self.session = replace(self.session, forms=judge().in_words())
-        earlier = self.before.sessions if self.before is not None else ()
-        since = self.before.since if self.before is not None else self.session.from_round
-        sessions, model = (*earlier, self.session), self.inputs.model or {}
-        continues = self.before.continues if self.before is not None else None
-        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, model, continues)
-        write_provenance(self.folder, provenance)
+        inputs, before = self.inputs, self.before or Provenance({}, {}, since=self.session.from_round)
+        sessions, model = (*before.sessions, self.session), inputs.model or {}
+        write_provenance(
+            self.folder, replace(before, data=inputs.data, code=inputs.code, sessions=sessions, model=model)
+        )
 
 
 def session_provenance(

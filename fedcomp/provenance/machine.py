@@ -46,7 +46,8 @@ def versions() -> dict[str, str]:
 
 def commits(files: Iterable[Path]) -> tuple[Commit, ...]:
     """Commits of the repositories of fedcomp and of these files; () without git."""
-    roots = {_repository(path.resolve().parent) for path in [ROOT / "__init__.py", *files]}
+    parents = (path.resolve().parents for path in [ROOT / "__init__.py", *files])
+    roots = {next((root for root in above if (root / ".git").exists()), None) for above in parents}
     each = (_commit(root) for root in sorted(root for root in roots if root is not None))
     return tuple(one for one in each if one is not None)
 
@@ -125,10 +126,6 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
     return platform.processor() or platform.machine()
-
-
-def _repository(folder: Path) -> Path | None:
-    return next((root for root in (folder, *folder.parents) if (root / ".git").exists()), None)
 
 
 @functools.cache

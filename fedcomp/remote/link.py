@@ -7,134 +7,85 @@ once they came up, in the server's. Shape legend: M clients of the cohort (rows)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from torch import Tensor
 
-from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
+from fedcomp.core.cohort import Cohort, Listed, Receivers
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.wire import Ledger, Payload, WireError, WireLink
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
+from fedcomp.wire.link import neighbours, of_neighbours
+from fedcomp.wire.packing import pack, unpack_as
 
 
-class RemoteLink(WireLink):
-    """What both ends share.
+class ServersLink(WireLink):
+    """The server's end: it receives rows, counts bits, and sends what went through its codings.
 
     Args:
-        cohort: of the round; None before the first. num_clients: N.
+        cohort: of the round; None before the first.
     """
 
-    def __init__(self, cohort: Cohort | None, num_clients: int, ledger: Ledger) -> None:
+    def __init__(self, end: ServerEnd, cohort: Cohort | None, ledger: Ledger) -> None:
         super().__init__(ledger)
-        self._cohort, self._num_clients = cohort, num_clients
-
-    def _clients(self, who: Receivers | None) -> tuple[int, ...]:
-        """Numbers of clients; None: the cohort's."""
-        if isinstance(who, Everyone):
-            return tuple(range(self._num_clients))
-        who = self._cohort if who is None else who
-        assert who is not None
-        return who.clients
-
-    @staticmethod
-    def _read(messages: Sequence[bytes], known: Payload) -> Payload:
-        """What is unpacked with the layout that `known` has."""
-        device = next(iter(known.fields.values())).data.device
-        return replace(unpack(list(messages), layout(known), device), paper_bits=known.paper_bits)
-
-
-class ServersLink(RemoteLink):
-    """The server's end: it receives rows, counts bits, and sends what went through its codings."""
-
-    def __init__(self, end: ServerEnd, cohort: Cohort | None, num_clients: int, ledger: Ledger) -> None:
-        super().__init__(cohort, num_clients, ledger)
-        self._end = end
-        self._to: Sequence[tuple[int, int]] = ()  # (client, row) of what `_carry` sends
+        self._end, self._cohort = end, cohort
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         known = replace(payload, measured={})
-        most, clients = most_bytes(known), self._clients(senders)
+        most, clients = most_bytes(known), _clients(senders, self._cohort)
         messages = [self._end.receive(client, most) for client in clients]
         try:
-            received = self._read(messages, known)
+            received = unpack_as(known, messages)
         except WireError as error:
             raise WireError(f"a message up cannot be read ({error}; the rows are clients {clients})") from error
-        self._to = ()
         return super().up(received, senders)
 
-    def unicast(self, payload: Payload) -> Payload:
-        self._to = [(client, row) for row, client in enumerate(self._clients(None))]
-        return super().unicast(payload)
-
-    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
-        rows = range(payload.num_rows)
-        self._to = [(client, row) for client in self._clients(receivers) for row in rows]
-        return super().broadcast(payload, receivers)
-
-    def _carry(self, payload: Payload) -> Payload:
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         messages = self._packed(payload)
-        for client, row in self._to:
-            self._end.send(client, messages[row])
-        return self._unpacked(messages, payload)
-
-    def _forward(self, payload: Payload, coded: bool) -> Payload:
-        """Every client gets the M - 1 messages of the others, or the M - 1 XORs of neighbours."""
-        messages = self._packed(payload)
-        neighbours = [bytes(a ^ b for a, b in zip(one, other)) for one, other in pairwise(messages)] if coded else []
-        for row, client in enumerate(self._clients(None)):
-            for message in neighbours if coded else [*messages[:row], *messages[row + 1 :]]:
+        sent = neighbours(messages) if kind == XOR_RELAY else messages
+        for row, client in enumerate(_clients(who, self._cohort) if kind != UP else ()):
+            if kind == UNICAST:
+                own = messages[row : row + 1]
+            else:  # of a plain relay, the messages of the others
+                own = [*sent[:row], *sent[row + 1 :]] if kind == RELAY else sent
+            for message in own:
                 self._end.send(client, message)
         return self._unpacked(messages, payload)
 
 
-class ClientsLink(RemoteLink):
-    """A client's end: it sends its own row, and has of others what was broadcast or relayed."""
+class ClientsLink(WireLink):
+    """A client's end: it sends its own row, and has of others what was broadcast or relayed. It counts nothing.
 
-    def __init__(
-        self, end: ClientEnd, memory: dict[str, Tensor], cohort: Cohort | None, num_clients: int, ledger: Ledger
-    ) -> None:
-        super().__init__(cohort, num_clients, ledger)
-        self._end, self.client, self.memory = end, end.client, memory
+    Args:
+        memory: as in `Link`. cohort: as in `ServersLink`.
+    """
 
-    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
-        clients, payload = self._clients(senders), replace(payload, measured={})
-        if self.client in clients:
-            self._end.send(self._own(payload, clients.index(self.client)))
-        return payload
+    def __init__(self, end: ClientEnd, memory: dict[str, Tensor], cohort: Cohort | None, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._end, self.client, self.memory, self._cohort = end, end.client, memory, cohort
 
-    def unicast(self, payload: Payload) -> Payload:
-        clients, payload = self._clients(None), replace(payload, measured={})
+    def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
+        """The server counts."""
+
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
+        clients, num, most = _clients(who, self._cohort), payload.num_rows, most_bytes(payload)
         if self.client not in clients:
             return payload
-        own, most = clients.index(self.client), most_bytes(payload)
-        rows = range(payload.num_rows)
-        return self._read([self._end.receive(most) if row == own else pack(payload, row) for row in rows], payload)
-
-    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
-        payload = replace(payload, measured={})
-        if self.client not in self._clients(receivers):
+        own = clients.index(self.client)
+        if kind == UP:
+            self._end.send(self._own(payload, own))
             return payload
-        most = most_bytes(payload)
-        return self._read([self._end.receive(most) for _ in range(payload.num_rows)], payload)
-
-    def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        clients = self._clients(None)
-        if self.client not in clients:
-            return payload
-        own, num, most = clients.index(self.client), payload.num_rows, most_bytes(payload)
-        messages = {own: pack(payload, own)}
-        if not coded:
-            messages |= {row: self._end.receive(most) for row in range(num) if row != own}
-        else:
-            neighbours = [self._end.receive(most) for _ in range(num - 1)]
-            for row in range(own, 0, -1):
-                messages[row - 1] = bytes(a ^ b for a, b in zip(messages[row], neighbours[row - 1]))
-            for row in range(own, num - 1):
-                messages[row + 1] = bytes(a ^ b for a, b in zip(messages[row], neighbours[row]))
-        return self._read([messages[row] for row in range(num)], payload)
+        if kind == BROADCAST:
+            messages = [self._end.receive(most) for _ in range(num)]
+        elif kind == XOR_RELAY:
+            messages = of_neighbours([self._end.receive(most) for _ in range(num - 1)], own, pack(payload, own))
+        else:  # the own row alone, or all others
+            messages = [
+                self._end.receive(most) if (row == own) == (kind == UNICAST) else pack(payload, row)
+                for row in range(num)
+            ]
+        return unpack_as(payload, messages)
 
     @staticmethod
     def _own(payload: Payload, row: int) -> bytes:
@@ -145,6 +96,13 @@ class ClientsLink(RemoteLink):
             except WireError as error:
                 raise WireError(f"field {name}: {error}") from None
         return pack(payload, row)
+
+
+def _clients(who: Receivers | None, cohort: Cohort | None) -> tuple[int, ...]:
+    """Numbers of clients; None: the cohort's."""
+    who = cohort if who is None else who
+    assert who is not None
+    return who.clients
 
 
 def most_bytes(payload: Payload) -> int:

@@ -94,10 +94,9 @@ class RemoteSimulation(Simulation):
         Simulation._tell_weights(replace(self, link=self._link(None)), ledger)
 
     def _link(self, cohort: Cohort | None) -> type[Link]:
-        num = len(self.shards.sizes)
         if isinstance(self.end, ServerEnd):
-            return functools.partial(ServersLink, self.end, cohort, num)  # type: ignore[return-value]
-        return functools.partial(ClientsLink, self.end, self.memory, cohort, num)  # type: ignore[return-value]
+            return functools.partial(ServersLink, self.end, cohort)  # type: ignore[return-value]
+        return functools.partial(ClientsLink, self.end, self.memory, cohort)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,9 @@ def to_html(
         "dashes": DASHES,
         "markers": MARKERS,
     }
+    # JSON that cannot end the script element it stands in, and plotly.js as the Python package ships it
+    in_script = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    plotly = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     here = files("fedcomp.reporting")
     remarks = "".join(
         f"<h3>{html.escape(heading)}</h3><ul>{''.join(f'<li>{html.escape(line)}</li>' for line in lines)}</ul>"
@@ -81,8 +84,8 @@ def to_html(
         f"<title>{html.escape(title)}</title><style>{(here / 'page.css').read_text()}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>{_table(table, hides_columns)}{remarks}"
         '<div id="pictures"></div>'
-        f"<script>{_plotly()}</script>"
-        f'<script id="data" type="application/json">{_json(data)}</script>'
+        f"<script>{plotly}</script>"
+        f'<script id="data" type="application/json">{in_script}</script>'
         f"<script>{(here / 'page.js').read_text()}</script></body></html>\n"
     )
 
@@ -147,13 +150,3 @@ def _number(value: float) -> float | int | None:
         return None
     short = float(f"{value:.{DIGITS}g}")
     return int(short) if short == int(short) else short
-
-
-def _json(data: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _plotly() -> str:
-    """plotly.js as the Python package ships it."""
-    return (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

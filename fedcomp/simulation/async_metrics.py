@@ -41,7 +41,6 @@ class MetricsReader(Protocol):
             launch: computes the values without reading anything back to the host. The closure must keep its input
                 tensors alive; they must not be modified.
         """
-        ...
 
 
 class SyncReader:

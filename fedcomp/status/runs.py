@@ -86,7 +86,12 @@ def run_states(root: Path) -> RunStates:
             configs.setdefault(listed.parent, without_rooms(config))
         if listed not in below.runs:
             files = RunFiles(listed)  # it has begun where `root` is a grid's own folder
-            found.append(_read(files, configs) if files.begun else _waiting(files, words, configs))
+            if files.begun:
+                found.append(_read(files, configs))
+                continue
+            own = configs.get(listed.parent, {})
+            waiting = RunState(listed, files.seed, own, words, "not started", rounds=int(own.get("rounds", 0)))
+            found.append(waiting)
     if not found:
         raise ValueError(f"no run found under {root}: a run is a folder that holds {status.FILE}")
     return _with_jobs(found, below.grids)
@@ -124,11 +129,6 @@ def _config(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> dict[str, A
             return {}
         configs[shared] = config
     return configs[shared]
-
-
-def _waiting(files: RunFiles, overrides: str, configs: dict[Path, dict[str, Any]]) -> RunState:
-    config = configs.get(files.folder.parent, {})
-    return RunState(files.folder, files.seed, config, overrides, "not started", rounds=int(config.get("rounds", 0)))
 
 
 def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:

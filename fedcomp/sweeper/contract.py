@@ -74,7 +74,6 @@ class Sweeper(Protocol):
 
         Raises ValueError: a space that this sweeper cannot cover; what to do.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,12 @@ class Tracker(Protocol):
 
     def start(self, run: RunInfo) -> None:
         """Open the view; after a resume, continue the earlier one. Raises ValueError for settings that cannot work."""
-        ...
 
     def log(self, record: Metrics) -> None:
         """Show one evaluation. `record["round"]` is the x axis: after a resume, rounds may come a second time."""
-        ...
 
     def finish(self, state: str, summary: Metrics) -> None:
         """Close the view: `state` is finished, failed or interrupted; `summary` the last line (empty if none)."""
-        ...
 
 
 @runtime_checkable
@@ -59,7 +56,6 @@ class ShowsFinished(Tracker, Protocol):
 
     def lacks(self, folder: Path) -> bool:
         """Whether the finished run in `folder` is still to be shown."""
-        ...
 
 
 class Jsonl:

@@ -37,7 +37,7 @@ class Ledger:
         self.client_rounds = 0
         self.receiver_rounds = 0
         self._receivers = 0  # of the current round
-        self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
+        self._fixed = dict.fromkeys((*LINKS, *(f"paper/{link}" for link in LINKS), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
         self.log: RoundLog | None = None
         self.logs: Sequence[RoundLog] | None = None
@@ -151,7 +151,3 @@ class Ledger:
             self._varying[name] = self._varying[name] + amount if name in self._varying else amount
         else:
             self._fixed[name] += amount
-
-
-def _names() -> list[str]:
-    return [prefix + link for prefix in ("", "paper/") for link in LINKS]

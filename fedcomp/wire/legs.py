@@ -59,7 +59,7 @@ class Legs:
 
     def add_work(self, cohort: Cohort, gradients: Amount) -> None:
         """Append the component gradients that the clients of `cohort` computed between two messages."""
-        self.made.append(Leg(WORK, self._named(cohort), gradients))
+        self.add(WORK, gradients, cohort)
 
     @property
     def on_device(self) -> list[Tensor]:
@@ -87,7 +87,6 @@ class RoundDeadline(Protocol):
         Args:
             legs: what all of the cohort have sent.
         """
-        ...
 
 
 @dataclass

@@ -14,7 +14,7 @@ from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.coding.packed_bytes import WORD
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire.packing import pack, unpack_as
 from fedcomp.wire.payload import Payload
 
 
@@ -45,20 +45,11 @@ class Link:
         Args:
             senders: whose the rows are; None: the cohort's.
         """
-        bits, paper = payload.total_bits, payload.total_paper_bits
-        self.ledger.add("uplink", bits, paper)
-        if self.ledger.legs is not None:
-            self.ledger.legs.add(UP, payload.row_bits(bits), senders)
-        return self._carry(self._without_measured(payload))
+        return self._send(UP, payload, senders)
 
     def unicast(self, payload: Payload) -> Payload:
         """One message from the server to each client (row); returns what they receive."""
-        bits, paper = payload.total_bits, payload.total_paper_bits
-        self.ledger.add("downlink", bits, paper)
-        self.ledger.add("broadcast", bits, paper)
-        if self.ledger.legs is not None:
-            self.ledger.legs.add(UNICAST, payload.row_bits(bits))
-        return self._carry(self._without_measured(payload, "_down"))
+        return self._send(UNICAST, payload)
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
         """The same messages (rows) from the server to all `receivers`; returns what each receives.
@@ -67,13 +58,7 @@ class Link:
             receivers: the cohort, `ctx.everyone`, or `Listed` clients.
         """
         check_receivers(receivers)
-        bits, paper = payload.total_bits, payload.total_paper_bits
-        self.ledger.add_receivers(receivers.size)
-        self.ledger.add("downlink", bits * receivers.size, paper * receivers.size)
-        self.ledger.add("broadcast", bits, paper)
-        if self.ledger.legs is not None:
-            self.ledger.legs.add(BROADCAST, bits, receivers)
-        return self._carry(self._without_measured(payload, "_down"))
+        return self._send(BROADCAST, payload, receivers)
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
         """The server forwards every client's message (row) to all other clients; returns what each of them then has.
@@ -85,31 +70,49 @@ class Link:
         Raises:
             ValueError: `coded` and the messages differ in length.
         """
-        num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
-        self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
-        if coded and not isinstance(bits, int):
-            raise ValueError(
-                "relaying by XOR needs messages of one length: relay each as it is (algorithm.relay=plain)"
-            )
-        paper_of_others = paper * (num - 1) // num
-        self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, paper_of_others)
-        if self.ledger.legs is not None:
-            self.ledger.legs.add(XOR_RELAY if coded else RELAY, payload.row_bits(bits))
-        return self._forward(payload, coded)
+        return self._send(XOR_RELAY if coded else RELAY, payload)
 
-    def _without_measured(self, payload: Payload, suffix: str = "") -> Payload:
-        """Keep what was measured of a message; returns the rest of it, which the receiver gets."""
+    def _send(self, kind: int, payload: Payload, who: Receivers | None = None) -> Payload:
+        """Count a message of one of the kinds in `legs.py`, keep what was measured of it, and carry the rest.
+
+        Args:
+            who: whose the rows are, or who receives; None: the cohort.
+        """
+        self._count(kind, payload, who)
         for name, values in payload.measured.items():
-            self._measured.setdefault(name + suffix, []).append(values)
-        return replace(payload, measured={}) if payload.measured else payload
+            self._measured.setdefault(name if kind == UP else f"{name}_down", []).append(values)
+        return self._carry(kind, replace(payload, measured={}) if payload.measured else payload, who)
 
-    def _carry(self, payload: Payload) -> Payload:
+    def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
+        """Add the message to the ledger."""
+        num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
+        if kind == UP:
+            self.ledger.add("uplink", bits, paper)
+        elif kind == UNICAST:
+            self.ledger.add("downlink", bits, paper)
+            self.ledger.add("broadcast", bits, paper)
+        elif kind == BROADCAST:
+            assert who is not None
+            self.ledger.add_receivers(who.size)
+            self.ledger.add("downlink", bits * who.size, paper * who.size)
+            self.ledger.add("broadcast", bits, paper)
+        else:
+            self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
+            coded = kind == XOR_RELAY
+            if coded and not isinstance(bits, int):
+                raise ValueError(
+                    "relaying by XOR needs messages of one length: relay each as it is (algorithm.relay=plain)"
+                )
+            once = bits * (num - 1) // num if coded or num == 1 else bits
+            self.ledger.add("broadcast", once, paper * (num - 1) // num)
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(kind, bits if kind == BROADCAST else payload.row_bits(bits), who)
+
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
+        """What arrives; arguments as in `_send`."""
         if self.checks:
             payload.check_range()
         return payload
-
-    def _forward(self, payload: Payload, coded: bool) -> Payload:
-        return self._carry(payload)
 
 
 class WireLink(Link):
@@ -120,28 +123,17 @@ class WireLink(Link):
             length is not its number of bits, rounded up to bytes.
     """
 
-    def _carry(self, payload: Payload) -> Payload:
-        return self._unpacked(self._packed(payload), payload)
-
-    def _forward(self, payload: Payload, coded: bool) -> Payload:
-        if not coded:
-            return self._carry(payload)
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         messages = self._packed(payload)
-        sent = [_xor(one, other) for one, other in pairwise(messages)]
-        for receiver in range(len(messages)):
-            known = {receiver: messages[receiver]}
-            for row in range(receiver, 0, -1):
-                known[row - 1] = _xor(known[row], sent[row - 1])
-            for row in range(receiver, len(sent)):
-                known[row + 1] = _xor(known[row], sent[row])
-            received = [known[row] for row in range(len(messages))]
-            assert received == messages, "a client cannot decode the relayed messages"
-        return self._unpacked(received, payload)
+        if kind == XOR_RELAY:
+            sent = neighbours(messages)
+            for row, own in enumerate(messages):
+                assert of_neighbours(sent, row, own) == messages, "a client cannot decode the relayed messages"
+        return self._unpacked(messages, payload)
 
     def _unpacked(self, messages: Sequence[bytes], payload: Payload) -> Payload:
         """What is read from the bytes; its entries are those of the payload, bit for bit."""
-        device = next(iter(payload.fields.values())).data.device
-        received = replace(unpack(list(messages), layout(payload), device), paper_bits=payload.paper_bits)
+        received = unpack_as(payload, messages)
         for name, field in payload.fields.items():
             data = received.fields[name].data
             if not torch.equal(_as_bits(data), _as_bits(field.data[:, : data.shape[1]])):
@@ -173,6 +165,21 @@ def check_receivers(receivers: object) -> None:
 def _as_bits(data: Tensor) -> Tensor:
     """The same memory as integers, so that NaN equals NaN."""
     return data.contiguous().view(WORD[data.element_size()]) if data.is_floating_point() else data
+
+
+def neighbours(messages: Sequence[bytes]) -> list[bytes]:
+    """The M - 1 XORs of neighbouring messages."""
+    return [_xor(one, other) for one, other in pairwise(messages)]
+
+
+def of_neighbours(sent: Sequence[bytes], row: int, own: bytes) -> list[bytes]:
+    """All M messages from the XORs of neighbours, by who has the one of a row."""
+    known = {row: own}
+    for at in range(row, 0, -1):
+        known[at - 1] = _xor(known[at], sent[at - 1])
+    for at in range(row, len(sent)):
+        known[at + 1] = _xor(known[at], sent[at])
+    return [known[at] for at in range(len(known))]
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

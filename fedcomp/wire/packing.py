@@ -5,8 +5,8 @@ Bits are written and read on the payload's device; only packed bytes are copied 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -37,11 +37,6 @@ class FieldLayout:
     on_paper: bool = True
     count_from: CountFrom | None = None
 
-    @property
-    def count_coding(self) -> Unsigned:
-        """Coding of the number of entries of a ragged row."""
-        return _count_coding(self.num)
-
 
 Layout = Mapping[str, FieldLayout]
 
@@ -62,7 +57,7 @@ def pack(payload: Payload, row: int) -> bytes:
     return pack_bits(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
 
 
-def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payload:
+def unpack(messages: Sequence[bytes], known: Layout, device: torch.device) -> Payload:
     """Read one message per row, from the bytes and the layout alone.
 
     Raises:
@@ -81,6 +76,12 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
         known_before = part.known_counts is not None or part.count_from is not None
         fields[name] = Field(data, part.coding, count, known_before, part.on_paper, part.count_from)
     return Payload(fields)
+
+
+def unpack_as(known: Payload, messages: Sequence[bytes]) -> Payload:
+    """As `unpack`, with the layout, the device and the paper's bits of `known`."""
+    device = next(iter(known.fields.values())).data.device
+    return replace(unpack(messages, layout(known), device), paper_bits=known.paper_bits)
 
 
 def _count_coding(num: int) -> Unsigned:
@@ -108,7 +109,7 @@ def _read(message: bytes, index: int, known: Layout, device: torch.device) -> di
             elif part.known_counts is not None:
                 num = part.known_counts[index]
             elif part.ragged:
-                count, at = part.count_coding.read(bits, at, 1, torch.int64)
+                count, at = _count_coding(part.num).read(bits, at, 1, torch.int64)
                 num = int(count)
             row[name], at = part.coding.read(bits, at, num, part.dtype)
         except WireError as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedcomp.check.noninterference import BROADCAST, RELAY, UP, RecordedRound
+from fedcomp.check.noninterference import RecordedRound
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.frames import Address, CarriedBytes
 from fedcomp.remote.processes import follow
@@ -92,10 +92,10 @@ def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:
     for one in rounds:
         for frame in one.frames:
             size, num = sum(map(len, frame.messages)), len(frame.messages)
-            if frame.kind == UP:
+            if frame.kind == "up":
                 up += size
-            elif frame.kind == RELAY:
+            elif frame.kind == "relay":
                 down += size * (num - 1)
             else:
-                down += size * (len(frame.clients) if frame.kind == BROADCAST else 1)
+                down += size * (len(frame.clients) if frame.kind == "broadcast" else 1)
     return up, down

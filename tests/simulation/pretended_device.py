@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from fedcomp.core.cohort import Receivers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import Work
 from fedcomp.simulation.simulation import Simulation
@@ -28,7 +29,7 @@ PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
 class UncheckedLink(Link):
     """As in all rounds but the first with clients, in which ranges of entries are read."""
 
-    def _carry(self, payload: Payload) -> Payload:
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         return payload
 
 

@@ -47,11 +47,9 @@ class Directions(Protocol):
 
     def project(self, x: Tensor, source: Source) -> Tensor:
         """[M, L] float64 scalars of x [M, D]."""
-        ...
 
     def blocks(self, scalars: Tensor, source: Source, dim: int) -> Iterator[tuple[slice, Tensor]]:
         """Block by block, the entries [M, n] float64 of the vectors that scalars [M, L] float64 stand for."""
-        ...
 
 
 @dataclass(frozen=True)

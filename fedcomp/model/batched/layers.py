@@ -55,7 +55,6 @@ class Layer(Protocol):
 
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
         """Outputs from inputs, images or features as the module docstring says."""
-        ...
 
 
 @dataclass(frozen=True)

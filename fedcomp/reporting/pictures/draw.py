@@ -157,8 +157,10 @@ def _panel(
         axes.set_title(figure.drawable(panel.title), fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
     for number, series in enumerate(panel.series):
-        marked = marked_places(series.x, panel.x.log, number, len(panel.series))
-        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor, marked)
+        marked, index = marked_places(series.x, panel.x.log, number, len(panel.series)), order.index(series.label)
+        if panel.y.log:  # which has no place for variances before the first round: gaps
+            series = replace(series, y=np.where(series.y > 0, series.y, np.nan))
+        _series(axes, series, index, floor, marked)
     shown = view(panel)
     _scale(axes, "x", shown.x, int(width / TICK_WIDTH))
     _scale(axes, "y", shown.y)
@@ -270,11 +272,6 @@ def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, fl
             out.append((label, value))
             before = height
     return out
-
-
-def _positive(series: Series) -> Series:
-    """The series with gaps where a logarithmic axis has no place for it, such as variances before the first round."""
-    return replace(series, y=np.where(series.y > 0, series.y, np.nan))
 
 
 def _floor(panel: Panel) -> float:

@@ -71,34 +71,27 @@ def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
         ValueError: it orders or renames a method that there is not.
     """
     panels_of = {"circle": _circles, "last": _last}.get(figure.kind, _along)
-    panels = [_limited(panel, figure) for panel in panels_of(figure, groups)]
+    panels = [
+        replace(panel, x=_ended(panel.x, figure.xlim), y=_ended(panel.y, figure.ylim))
+        for panel in panels_of(figure, groups)
+    ]
     if not panels:
         return None
     labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
     shared = order(groups, groups)
     shared = shared if set(labels) <= set(shared) else labels
     names = in_order(labels, figure.order, dict(figure.rename))
-    panels = [
-        replace(panel, series=tuple(replace(one, label=names[one.label]) for one in _sorted(panel.series, names)))
-        for panel in panels
-    ]
+    places = list(names)
+    for number, panel in enumerate(panels):
+        ordered = sorted(panel.series, key=lambda one: places.index(one.label))
+        panels[number] = replace(panel, series=tuple(replace(one, label=names[one.label]) for one in ordered))
     shared = tuple(dict.fromkeys([*names.values(), *(label for label in shared if label not in names)]))
     columns = 2 if len(panels) == 4 else min(3, len(panels))
     return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared, figure.size, figure.legend)
 
 
-def _sorted(series: Sequence[Series], names: Mapping[str, str]) -> list[Series]:
-    """The series in the order of `names`."""
-    places = list(names)
-    return sorted(series, key=lambda one: places.index(one.label))
-
-
-def _limited(panel: Panel, figure: Figure) -> Panel:
-    """The panel with the ends of its axes that the figure gives, in the unit that is shown."""
-    return replace(panel, x=_ended(panel.x, figure.xlim), y=_ended(panel.y, figure.ylim))
-
-
 def _ended(axis: Axis, limits: Limits | None) -> Axis:
+    """The axis with the ends that the figure gives, in the unit that is shown."""
     scale = 100 if axis.unit == "percent" else 1
     low, high = (None if end is None else end * scale for end in limits or (None, None))
     return replace(axis, low=low, high=high)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fedcomp.core.validate import reads_as_number
@@ -60,14 +61,16 @@ def to_markdown(rows: Rows) -> str:
 
 
 def to_csv(rows: Rows) -> str:
-    """For other programs: raw numbers, empty where unknown.
+    """For other programs: raw numbers, empty where unknown."""
+    return csv_text([list(rows.raw[0]), *(line.values() for line in rows.raw)])
 
-    Text that a spreadsheet would take for a formula begins with an apostrophe.
-    """
+
+def csv_text(lines: Iterable[Iterable[object]]) -> str:
+    """Lines of cells as CSV. Text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for line in [list(rows.raw[0]), *(line.values() for line in rows.raw)]:
-        writer.writerow([escape_csv(value) if isinstance(value, str) else value for value in line])
+    for line in lines:
+        cells = [escape_csv(value) if isinstance(value, str) else value for value in line]
+        csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
 
 

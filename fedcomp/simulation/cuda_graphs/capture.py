@@ -31,7 +31,6 @@ class Capture(Protocol):
             work: reads and writes tensors that outlive it, and reads no values back to the host.
             changed: the tensors that it changes; capturing restores them.
         """
-        ...
 
 
 class Eager:

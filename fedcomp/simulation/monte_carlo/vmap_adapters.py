@@ -11,14 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from fedcomp.core.cohort import Cohort, Listed, Receivers
+from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable, over_repetitions
 from fedcomp.wire import Ledger, Link, Payload
-from fedcomp.wire.legs import BROADCAST, UNICAST, UP
-from fedcomp.wire.link import check_receivers
+from fedcomp.wire.legs import BROADCAST, RELAY, UP, XOR_RELAY
 
 
 class Size(int):
@@ -131,43 +130,27 @@ class VmappedLink(Link):
         super().__init__(ledger)
         self._num_rows, self._num_clients, self._num_repetitions = num_rows, num_clients, num_repetitions
 
-    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
-        self.ledger.add("uplink", *self._of_clients(payload))
-        self._keep(UP, _fixed(payload)[0] // self._num_rows)
-        return payload
-
-    def unicast(self, payload: Payload) -> Payload:
-        each = self._of_clients(payload)
-        self.ledger.add("downlink", *each)
-        self.ledger.add("broadcast", *each)
-        self._keep(UNICAST, _fixed(payload)[0] // self._num_rows)
-        return payload
-
-    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
-        check_receivers(receivers)
-        size = receivers.size
+    def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
+        if kind in (RELAY, XOR_RELAY):
+            raise NotVmappable("messages that go to all other clients")
         bits, paper = _fixed(payload)
-        num = self._num_clients if isinstance(size, Size) else size * self._num_repetitions
-        self.ledger.add_receivers(num)
-        self.ledger.add("downlink", bits * num, paper * num)
-        self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
-        self._keep(BROADCAST, bits, receivers)
-        return payload
-
-    def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        raise NotVmappable("messages that go to all other clients")
-
-    def _keep(self, kind: int, bits: int | Tensor, who: Receivers | None = None) -> None:
-        """Append a leg, the same for all repetitions."""
-        if self.ledger.legs is not None:
+        if kind == BROADCAST:
+            assert who is not None
+            num = self._num_clients if isinstance(who.size, Size) else who.size * self._num_repetitions
+            self.ledger.add_receivers(num)
+            self.ledger.add("downlink", bits * num, paper * num)
+            self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
+        else:
+            if payload.num_rows != self._num_rows:
+                raise NotVmappable("messages of a part of the cohort")
+            bits, paper = bits // self._num_rows, paper // self._num_rows
+            for link in ("uplink",) if kind == UP else ("downlink", "broadcast"):
+                self.ledger.add(link, bits * self._num_clients, paper * self._num_clients)
+        if self.ledger.legs is not None:  # the same for all repetitions
             self.ledger.legs.add(kind, bits, None if isinstance(who, Cohort) else who)
 
-    def _of_clients(self, payload: Payload) -> tuple[int, int]:
-        """(bits, paper bits) of the messages of the n clients, without padding."""
-        if payload.num_rows != self._num_rows:
-            raise NotVmappable("messages of a part of the cohort")
-        bits, paper = (amount // self._num_rows * self._num_clients for amount in _fixed(payload))
-        return bits, paper
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
+        return payload
 
 
 def _fixed(payload: Payload) -> tuple[int, int]:
