@@ -16,9 +16,10 @@ Shape legend: M clients, B batch, C channels, H height, W width, F features, n d
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,16 +47,22 @@ class UnkeyedDraw(ValueError):
 class KeyedDraws(TorchDispatchMode):
     """While it is active, torch's random operations draw from the run's keys.
 
-    An operation that has no keyed form raises `UnkeyedDraw`; so does every draw after `close`, as by activation
-    checkpointing, which calls the module again in the backward pass.
+    An operation that has no keyed form raises `UnkeyedDraw`; so does every draw after `close`, as by a module's own
+    activation checkpointing, which calls it again in the backward pass; ours says from which draw on (`again_from`).
 
     Attributes:
         calls: draws so far. in_dropout_module: whether one of torch's dropout modules is being called.
         drew_elsewhere: whether anything else has drawn.
+        around: whether it is active around the whole pass, not in the calls of dropout modules alone.
     """
 
     def __init__(
-        self, draws: StepDraws, clients_first: bool = False, extreme: bool = False, folded: bool = False
+        self,
+        draws: StepDraws,
+        clients_first: bool = False,
+        extreme: bool = False,
+        folded: bool = False,
+        around: bool = True,
     ) -> None:
         """`clients_first`: the first axis of drawn tensors is the clients, as under `vmap`; else there is one client.
 
@@ -65,11 +72,25 @@ class KeyedDraws(TorchDispatchMode):
         """
         super().__init__()
         self.draws, self.clients_first, self.extreme, self.folded = draws, clients_first, extreme, folded
+        self.around = around
         self.calls, self.in_dropout_module, self.drew_elsewhere, self.closed = 0, False, False, False
 
     def close(self) -> None:
         """The forward pass is over."""
         self.closed = True
+
+    @contextlib.contextmanager
+    def again_from(self, call: int) -> Iterator[None]:
+        """Inside, a part of the forward pass is computed: anew once that is over, with its draws from `call` on."""
+        if not self.closed:
+            yield
+            return
+        kept, self.calls, self.closed = self.calls, call, False
+        try:
+            with self if self.around else contextlib.nullcontext():
+                yield
+        finally:
+            self.calls, self.closed = kept, True
 
     def uniform(self, shape: torch.Size, device: torch.device) -> Tensor:
         """Float32 uniform numbers on [0, 1) of this shape: the next draw."""

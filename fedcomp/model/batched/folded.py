@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.accelerated import Form
-from fedcomp.model.batched.checkpointing import Checkpoints, Switch, turned_on
+from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.flat import statistics_of, trained_parameters
@@ -43,34 +43,21 @@ class Folded(Functional):
         return not self.takes_padding or (FOLDED.refused and super().drops_empty_places)
 
     def _together(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient | None:
-        checkpoints = self._switch() is not None
-        alone = len(theta) == 1 and batch.weight is None and not checkpoints
+        alone = len(theta) == 1 and batch.weight is None
         if not (alone or FOLDED.refused or (batch.weight is not None and not self.takes_padding)):
             found = self._folded(with_grad, theta, batch, draws)
-            if checkpoints:  # of one sample, whose activations fit in any case
-                trial, rows = Batch(batch.x[:2, :1], batch.y[:2, :1], None, batch.stats[:2]), theta[:2]
-                agrees = self._agrees(
-                    FOLDED, with_grad, lambda: self._folded(with_grad, rows, trial, draws), rows, trial, draws
-                )
-            else:
-                agrees = self._agrees(FOLDED, with_grad, lambda: found, theta, batch, draws)
-            if agrees:
+            if self._agrees(FOLDED, with_grad, found, theta, batch, draws):
                 return found
             self._own.drawing.mode = None
         return super()._together(with_grad, theta, batch, draws)
 
-    def _switch(self) -> Switch | None:
-        """Turns this thread's checkpointing on; None: there is none."""
-        worker = self._worker()
-        return worker.checkpoints if isinstance(worker, Checkpoints) else None
-
     def _folded(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient:
         leaf = theta.detach().requires_grad_(with_grad)
         drawing = self._drawing(draws, True, theta.device, folded=True)
-        with torch.set_grad_enabled(with_grad), turned_on(self._switch()), drawing:
+        with torch.set_grad_enabled(with_grad), turned_on(switch_of(self._worker())), drawing:
             outputs, _ = self._outputs(leaf, batch.stats[0], batch.x.flatten(0, 1))
             mean = mean_loss if with_grad else exact_mean_loss
             weight = batch.weight if batch.weight is None else batch.weight.to(theta.dtype)
             loss = mean(self.loss, outputs.unflatten(0, batch.y.shape[:2]), batch.y, weight)
-        grad = torch.autograd.grad(loss.sum(), leaf)[0] if with_grad else theta[:, :0]
+            grad = torch.autograd.grad(loss.sum(), leaf)[0] if with_grad else theta[:, :0]
         return Gradient(grad, loss.detach(), batch.stats)

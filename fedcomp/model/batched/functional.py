@@ -21,6 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedcomp.core.accelerated import Form, tolerance_of
 from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, MOST, NETWORK, NO_VMAP, SLOW_BY_VMAP
+from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Batch, Gradient, StepDraws
@@ -40,7 +41,7 @@ class Functional(Flat):
     Attributes:
         draws_anywhere: whether others than torch's dropout modules draw random numbers in training.
         takes_padding: whether batches with empty places may go all at once: tried on samples of `input_shape`.
-        vmap_refused: whether `vmap` cannot run the module, or has no rule for one of its layers.
+        vmap_refused: whether `vmap` cannot run the module, as one with checkpointed layers, or has no rule for a layer.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class Functional(Flat):
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.stat_names = list(statistics_of(module))
         self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
-        self.vmap_refused = any(isinstance(part, NO_VMAP) for part in module.modules())
+        checkpointed = switch_of(module) is not None
+        self.vmap_refused = checkpointed or any(isinstance(part, NO_VMAP) for part in module.modules())
         self._own = threading.local()
         self.draws_in_training = self.draws_anywhere = may_draw(module)
         self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
@@ -110,7 +112,7 @@ class Functional(Flat):
             with self._drawing(draws, True, theta.device):
                 grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
             found = Gradient(grad, loss, new)
-            return found if self._agrees(ALL_AT_ONCE, with_grad, lambda: found, theta, batch, draws) else None
+            return found if self._agrees(ALL_AT_ONCE, with_grad, found, theta, batch, draws) else None
         except (torch.OutOfMemoryError, torch.AcceleratorError):
             raise
         except RuntimeError as error:  # data-dependent control flow, an unsupported operation
@@ -122,7 +124,7 @@ class Functional(Flat):
         self,
         form: Form,
         with_grad: bool,
-        found: Callable[[], Gradient],
+        found: Gradient,
         theta: Tensor,
         batch: Batch,
         draws: StepDraws | None,
@@ -135,11 +137,7 @@ class Functional(Flat):
             two = self._looped(with_grad, theta[:2], batch[:2], draws)
             return two.grad, two.loss, two.stats
 
-        def together() -> tuple[Tensor, ...]:
-            every = found()
-            return every.grad[:2], every.loss[:2], every.stats[:2]
-
-        return form.agrees(what, together, alone, tolerance)
+        return form.agrees(what, lambda: (found.grad[:2], found.loss[:2], found.stats[:2]), alone, tolerance)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -210,6 +208,8 @@ class Functional(Flat):
             self._own.places, self._own.drawing = Places(), Drawing()
             leave_out(self._own.module, self._own.places)
             key_dropouts(self._own.module, self._own.drawing)
+            if (switch := switch_of(self._own.module)) is not None:
+                switch.drawing = self._own.drawing
         return self._own.module
 
     def _others(self, device: torch.device) -> dict[str, Tensor]:
@@ -230,7 +230,7 @@ class Functional(Flat):
         if draws is None or not self.draws_in_training:
             yield
             return
-        self._own.drawing.mode = KeyedDraws(draws, first, folded=folded)
+        self._own.drawing.mode = KeyedDraws(draws, first, folded=folded, around=self.draws_anywhere)
         # A GPU's fused attention draws inside its kernel.
         fused = self.draws_anywhere and on.type == "cuda"
         with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():
@@ -249,7 +249,8 @@ class Functional(Flat):
                 continue
             leaf = theta[client].detach().requires_grad_(with_grad)
             own = None if draws is None else draws.of_client(client)
-            with torch.set_grad_enabled(with_grad), self._drawing(own, False, theta.device):
+            checkpointed = turned_on(switch_of(self._worker()))
+            with torch.set_grad_enabled(with_grad), checkpointed, self._drawing(own, False, theta.device):
                 mean = mean_loss if with_grad else exact_mean_loss
                 loss, new = self._loss(leaf, stats, x_B, y_B, mean=mean)
                 grads.append(torch.autograd.grad(loss, leaf)[0] if with_grad else leaf[:0])
@@ -274,7 +275,7 @@ class Functional(Flat):
         """`_call` in training, with the draws and the products of the gradient that is being computed."""
         mode = self._own.drawing.mode
         cast = contextlib.nullcontext() if self.products is None else self._low_precision(x_B.device.type)
-        drawing = mode if mode is not None and self.draws_anywhere else contextlib.nullcontext()
+        drawing = mode if mode is not None and mode.around else contextlib.nullcontext()
         with drawing, cast:  # which keeps no cast weights: within a CUDA graph they would outlive it
             outputs, stats = self._call(theta, stats_C, x_B, real_B)
         if mode is not None:

@@ -77,11 +77,6 @@ def network(
         raise ValueError(f"model.train_head={train_head} must be true, false or auto")
     if adapter == "none" and dtype != "float32":
         raise ValueError(f"model.dtype={dtype} is of frozen weights, but model.adapter=none trains all: take float32")
-    if checkpointing and (adapter == "none" or dropout or base_dropout):
-        raise ValueError(
-            "model.checkpointing=true is for adapters without dropout, whose masks would be drawn anew: take "
-            "model.adapter=lora, model.dropout=0 and model.base_dropout=false, or checkpointing=false"
-        )
     if vocab_size is None or task not in ("next_token", "classification"):
         raise ValueError("model=hf reads tokens, which this dataset does not have: take dataset=text or another model")
     sizes = _Sizes(input_shape[0], vocab_size, num_outputs, task == "classification", bool(target_shape))

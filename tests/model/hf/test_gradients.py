@@ -106,28 +106,36 @@ def test_all_forms_agree_with_peft(name, classifies, attention, padded) -> None:
             torch.testing.assert_close(one.loss, looped.loss)
 
 
+@pytest.mark.parametrize("given", [{}, {"dropout": 0.3}, {"base_dropout": True}, {"adapter": "none"}], ids=str)
 @pytest.mark.parametrize("name", list(CONFIGS))
-def test_checkpointed_layers_have_the_same_gradients_and_keep_less(name) -> None:
-    """Of one client and of several, with empty places; what is kept for the backward pass is counted."""
-    plain, model = (built(name, name == "bert", targets=TARGETS[name], checkpointing=one) for one in (False, True))
+def test_checkpointed_layers_have_the_same_gradients_bit_for_bit_and_keep_less(name, given) -> None:
+    """Of one client and of several, with empty places and dropout; what is kept for the backward pass is counted."""
+    made = {"targets": TARGETS[name], "adapter": "lora"} | given
+    plain, model = (built(name, name == "bert", checkpointing=one, **made) for one in (False, True))
     theta, stats = start(model)
     x, y = data(name == "bert", True)
     real = torch.tensor([[1.0] * BATCH, [1.0, 1.0, 0.0, 0.0], [0.0] * BATCH])
+    ids = torch.tensor([5, 2, 9])
+    assert model.draws_in_training == ("dropout" in given or ("base_dropout" in given and name != "llama"))
 
-    def kept(one, *given) -> tuple[torch.Tensor, int]:
+    def kept(one, form, *given) -> tuple[torch.Tensor, int]:
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: sizes.append(tensor.numel()) or tensor, lambda t: t
         ):
-            return one._folded(True, *given, None).grad, sum(sizes)
+            return form(one, True, *given).grad, sum(sizes)
 
+    forms = [type(model)._looped] + ([Folded._folded] if isinstance(model, Folded) else [])
     for rows, weight in ((slice(None), None), (slice(None), real), (slice(1), None)):
-        given = theta[rows], Batch(x[rows], y[rows], weight, stats[rows])
-        found = model.gradient(*given).grad
-        assert torch.allclose(found, plain._looped(True, *given, None).grad, rtol=1e-4, atol=1e-7)
-        (grad, few), (_, many) = kept(model, *given), kept(plain, *given)
-        assert torch.equal(grad, found)
-        assert few < 0.6 * many
+        draws = StepDraws(KEY.fold_in("step"), ids[rows])
+        batch = Batch(x[rows], y[rows], None if weight is None else weight[rows], stats[rows])
+        for form in forms:
+            (grad, few), (wanted, many) = (kept(one, form, theta[rows], batch, draws) for one in (model, plain))
+            assert torch.equal(grad, wanted)
+            assert few < 0.6 * many
+        taken = model.gradient(theta[rows], batch, draws).grad
+        alone = len(theta[rows]) == 1 or len(forms) == 1
+        assert torch.equal(taken, forms[0 if alone else -1](plain, True, theta[rows], batch, draws).grad)
     assert not model._worker().checkpoints.on
 
 

@@ -142,8 +142,6 @@ WRONG = [
     ({"adapter": "none", "dtype": "bfloat16"}, "model.adapter=none trains all: take float32"),
     ({"config": {"model_type": "llama"}}, "model.config describes a network in place of a folder"),
     ({"attention": "flash"}, "model.attention=flash must be one of sdpa, eager"),
-    ({"checkpointing": True, "dropout": 0.1}, "model.checkpointing=true is for adapters without dropout"),
-    ({"checkpointing": True, "adapter": "none"}, "model.checkpointing=true is for adapters without dropout"),
     ({"train_head": "yes"}, "model.train_head=yes must be true, false or auto"),
 ]
 
