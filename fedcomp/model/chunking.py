@@ -13,9 +13,12 @@ client and lose by grouping. On a GPU launches dominate, so everything that fits
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
+from fedcomp.model.batched.checkpointing import switch_of
 from fedcomp.model.contract import AnyModel
 
 CACHE_BYTES = 8 << 20
@@ -25,6 +28,9 @@ GPU_SHARE = 0.5
 ROWS_OF_PARAMETERS = 6
 # Copies of an activation: forward, backward, and the layout a convolution works in.
 COPIES_OF_ACTIVATIONS = 3
+# Copies of those of a checkpointed layer while it is computed again: its tensors need 1.3 of them, but they are taken
+# and freed between those of other layers, which cuts glibc's heap into pieces (5 to 9 copies of resident memory).
+COPIES_OF_A_LAYER = 9
 
 
 def chunk_size(
@@ -48,26 +54,49 @@ def client_bytes(
     model: AnyModel, input_shape: tuple[int, ...], batch_size: int, input_dtype: torch.dtype = torch.float32
 ) -> int:
     """Bytes of float32 that one client needs while it trains: an upper estimate, activations and rows together."""
-    activations = COPIES_OF_ACTIVATIONS * batch_size * num_activations(model, input_shape, input_dtype)
-    return 4 * (ROWS_OF_PARAMETERS * model.dim + activations)
+    always, again = _kept(model, input_shape, input_dtype)
+    activations = COPIES_OF_ACTIVATIONS * always + COPIES_OF_A_LAYER * again
+    return 4 * (ROWS_OF_PARAMETERS * model.dim + batch_size * activations)
 
 
 def num_activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype = torch.float32) -> int:
-    """Values that one sample keeps for the backward pass: its input and the output of every innermost part."""
-    return sum(_activations(model, input_shape, input_dtype))
+    """Values that one sample keeps for the backward pass: its input and the output of every innermost part.
+
+    Checkpointed layers keep their inputs alone, and beside them the parts of one layer while it is computed again.
+    """
+    return sum(_kept(model, input_shape, input_dtype))
+
+
+def _kept(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> tuple[int, int]:
+    """Values of one sample: those kept from the forward pass on, and those of a checkpointed layer."""
+    sizes, layers = _activations(model, input_shape, input_dtype)
+    inside = [sum(sizes[layer.first : layer.end]) for layer in layers]
+    return sum(sizes) - sum(inside) + sum(layer.inputs for layer in layers), max(inside, default=0)
 
 
 def forward_bytes(
     model: AnyModel, input_shape: tuple[int, ...], num_samples: int, input_dtype: torch.dtype = torch.float32
 ) -> int:
     """Bytes of float32 of a forward pass alone: the samples, and the largest output beside the one before it."""
-    sizes = _activations(model, input_shape, input_dtype)
+    sizes, _ = _activations(model, input_shape, input_dtype)
     return 4 * num_samples * (sizes[0] + max(map(sum, zip(sizes, [*sizes[1:], 0]))))
 
 
-def _activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> list[int]:
-    """Values of one sample: of its input, and of the output of every innermost part."""
+@dataclass
+class _Layer:
+    """A checkpointed layer: values of its inputs; which of the sizes are of its parts: `first`, up to `end`."""
+
+    inputs: int
+    first: int
+    end: int = 0
+
+
+def _activations(
+    model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype
+) -> tuple[list[int], list[_Layer]]:
+    """Values of one sample: of its input, and of the output of every innermost part; and the checkpointed layers."""
     sizes = [torch.Size(input_shape).numel()]
+    layers: list[_Layer] = []
 
     def record(part: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
         if isinstance(part, nn.RNNBase):  # gates, cell and output of every layer and position
@@ -75,8 +104,19 @@ def _activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: tor
         elif isinstance(output, Tensor):
             sizes.append(output.numel())
 
+    def begin(layer: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
+        # What is given by name, such as a mask, is the same for all layers; but for a layer's only input.
+        values = [one.numel() for one in (*inputs, *named.values()) if isinstance(one, Tensor)]
+        layers.append(_Layer(values[0], len(sizes)))
+
+    def end(layer: nn.Module, inputs: object, output: object) -> None:
+        layers[-1].end = len(sizes)
+
     innermost = [part for part in model.module.modules() if next(part.children(), None) is None]
     hooks = [part.register_forward_hook(record) for part in innermost]
+    switch = switch_of(model.module)
+    for layer in () if switch is None else switch.layers:
+        hooks += [layer.register_forward_pre_hook(begin, with_kwargs=True), layer.register_forward_hook(end)]
     training = model.module.training
     try:
         with torch.no_grad():
@@ -85,4 +125,4 @@ def _activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: tor
         model.module.train(training)
         for hook in hooks:
             hook.remove()
-    return sizes
+    return sizes, layers

@@ -1,4 +1,5 @@
-"""What the search for the fastest form of each convolution (`simulation/autotune`) needs of a model.
+"""What the search for the fastest forms (`simulation/autotune`) needs of a model: of each convolution, and of several
+clients at once.
 
 Shape legend: M clients at once, B batch.
 """
@@ -15,6 +16,10 @@ from torch import Tensor
 FORMS = ("grouped", "looped", "unfolded", "streamed")
 """What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default, and on
 a CPU it leaves small networks to their compiled blocks (`batched/backward/compiled_network.py`)."""
+
+IN_BATCH, VMAP = "folded", "vmap"
+"""How several clients go through one network: in one batch over a frozen network with adapters, or by
+`torch.func.vmap`."""
 
 
 @dataclass(frozen=True)
@@ -63,3 +68,18 @@ class TunableModel(Protocol):
 
     def tuning_key(self, size: Workload) -> dict[str, Any]:
         """Plain values, all that the time of `step` depends on besides forms and device."""
+
+
+@runtime_checkable
+class ClientForms(Protocol):
+    """A model of which several clients can be computed in more than one way; a single client has one.
+
+    Attributes:
+        client_form: the way in use, of `client_forms`.
+    """
+
+    client_form: str
+
+    @property
+    def client_forms(self) -> tuple[str, ...]:
+        """`IN_BATCH` and `VMAP`, as far as the network allows them; the default first."""

@@ -8,6 +8,7 @@ fedcomp's import.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -26,16 +28,24 @@ SECONDS = 1800
 """A process that takes longer is killed: a fault that makes a test wait for ever is not found by it."""
 FOUND = 1
 """pytest's exit status when tests fail. Another one says that the tests do not run at all."""
+EXTRAS = {"hf": ("transformers", "peft")}
+"""What the tests of a fault may need beside the project and its tools, and the libraries that belong to it."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """In `file` of fedcomp/, `was` becomes `now`; one of `tests` must fail."""
+    """In `file` of fedcomp/, `was` becomes `now`; one of `tests` must fail, which need one of `EXTRAS`, or nothing."""
 
     file: str
     was: str
     now: str
     tests: tuple[str, ...]
+    needs: str | None = None
+
+    @property
+    def missing(self) -> list[str]:
+        """Libraries that its tests need and that are not installed: without them they would be skipped."""
+        return [] if self.needs is None else [name for name in EXTRAS[self.needs] if find_spec(name) is None]
 
     def __str__(self) -> str:
         return f"{self.file}: {' '.join(self.was.split())} -> {' '.join(self.now.split()) or '(nothing)'}"
@@ -44,7 +54,15 @@ class Fault:
 def faults() -> list[Fault]:
     """All faults of the table."""
     rows = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
-    return [Fault(row["file"], row["was"], row["is"], tuple(row["found by"].split())) for row in rows]
+    return [Fault(row["file"], row["was"], row["is"], tuple(row["found by"].split()), row.get("needs")) for row in rows]
+
+
+def plantable(chosen: Sequence[Fault], note: Callable[[str], object] = lambda _: None) -> list[Fault]:
+    """Those of the faults whose tests can run here; of each other one a line to `note`."""
+    for fault in chosen:
+        if fault.missing:
+            note(f"skipped, without {' and '.join(fault.missing)}: {fault}")
+    return [fault for fault in chosen if not fault.missing]
 
 
 def not_found(planted: Sequence[Fault], note: Callable[[str], object] = lambda _: None) -> list[str]:
@@ -122,6 +140,8 @@ def _run(fault: Fault, place: Path) -> int:
 
 if __name__ == "__main__":
     chosen = [fault for fault in faults() if not sys.argv[1:] or fault.file in sys.argv[1:]]
-    missed = not_found(chosen, lambda line: print(line, flush=True))
-    print(*missed, f"{len(chosen) - len(missed)} of {len(chosen)} faults are found", sep="\n")
+    note = functools.partial(print, flush=True)
+    planted = plantable(chosen, note)
+    missed = not_found(planted, note)
+    print(*missed, f"{len(planted) - len(missed)} of {len(planted)} faults are found", sep="\n")
     raise SystemExit(bool(missed))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.faults.plant import ROOT, Fault, faults
+from tests.faults.plant import EXTRAS, ROOT, Fault, faults, plantable
 
 ROOMS = {folder.name for folder in (ROOT / "fedcomp").iterdir() if (folder / "__init__.py").is_file()}
 
@@ -17,15 +17,26 @@ def test_every_fault_can_be_planted() -> None:
         assert (ROOT / "fedcomp" / fault.file).read_text().count(fault.was) == 1, fault
         assert fault.was != fault.now
         assert all((ROOT / "tests" / test.split("::")[0]).is_file() for test in fault.tests), fault
+        assert fault.needs is None or fault.needs in EXTRAS, fault
 
 
 def test_every_room_has_a_fault() -> None:
     assert ROOMS - {fault.file.split("/")[0] for fault in faults()} == set()
 
 
+def test_a_fault_whose_library_is_missing_is_skipped_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "hf", ("torch", "no_such_library"))
+    lines: list[str] = []
+    fault = Fault("model/hf/export.py", "one", "two", ("model/hf/test_export.py",), "hf")
+    other = Fault("core/rows.py", "one", "two", ("core/test_rows.py",))
+    assert plantable([fault, other], lines.append) == [other]
+    assert lines == ["skipped, without no_such_library: model/hf/export.py: one -> two"]
+
+
 @pytest.mark.slow
 def test_every_fault_is_found() -> None:
-    assert _printed("from tests.faults.plant import faults, not_found; print(not_found(faults()))") == "[]"
+    code = "from tests.faults.plant import faults, not_found, plantable; print(not_found(plantable(faults())))"
+    assert _printed(code) == "[]"
 
 
 @pytest.mark.thorough

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.accelerated import Form
+from fedcomp.model.batched.all_at_once import ALL_AT_ONCE
 from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.flat import statistics_of, trained_parameters
 from fedcomp.model.lora.linear import LoraLinear, TrainedLinear
 from fedcomp.model.loss import exact_mean_loss, mean_loss
+from fedcomp.model.tunable import IN_BATCH, VMAP
 
 FOLDED = Form("clients folded into the batch", "one after another")
 
@@ -35,16 +37,32 @@ def foldable(module: nn.Module) -> bool:
 
 
 class Folded(Functional):
-    """A `foldable` module: several clients in one pass, or as `Functional` where this gives other results."""
+    """A `foldable` module: several clients in one pass, or as `Functional` where this gives other results.
+
+    Attributes:
+        client_form: as in `tunable.ClientForms`.
+    """
+
+    client_form = IN_BATCH
+
+    @property
+    def client_forms(self) -> tuple[str, ...]:
+        """As in `tunable.ClientForms`."""
+        by_vmap = not (self.vmap_refused or self.slow_by_vmap or ALL_AT_ONCE.refused)
+        return IN_BATCH, *((VMAP,) if by_vmap else ())
 
     @property
     def drops_empty_places(self) -> bool:
         """As in `contract.Model`."""
-        return not self.takes_padding or (FOLDED.refused and super().drops_empty_places)
+        return not self.takes_padding or (not self._folds and super().drops_empty_places)
+
+    @property
+    def _folds(self) -> bool:
+        return self.client_form == IN_BATCH and not FOLDED.refused
 
     def _together(self, with_grad: bool, theta: Tensor, batch: Batch, draws: StepDraws | None) -> Gradient | None:
         alone = len(theta) == 1 and batch.weight is None
-        if not (alone or FOLDED.refused or (batch.weight is not None and not self.takes_padding)):
+        if self._folds and not (alone or (batch.weight is not None and not self.takes_padding)):
             found = self._folded(with_grad, theta, batch, draws)
             if self._agrees(FOLDED, with_grad, found, theta, batch, draws):
                 return found

@@ -1,44 +1,111 @@
-"""How many clients a CPU trains at once: one after another, or as many as each worker gets, by rounds on trial."""
+"""How a device trains several clients: one after another, or at once, and in which way; by rounds on trial."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+import torch
+
+from fedcomp.core.accelerated import check_usable
+from fedcomp.core.first_line import first_line
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.chunking import client_bytes
+from fedcomp.model.tunable import VMAP, ClientForms
+from fedcomp.simulation.autotune.timing_cache import wait_for
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
+log = logging.getLogger("fedcomp")
+
 MEMORY_SHARE = 0.5
 """Of the free memory, what all clients that are trained at once may need."""
+VMAP_MEMORY = 2.4
+"""How much more a client takes by vmap: 8 clients of Llamas of 0.7 and 10.7 million took 2.0 and 2.5 times as much."""
 GAIN = 0.95
-"""Another size is taken if a round needs at most this share of the time."""
+"""Another choice is taken if a round needs at most this share of the time."""
 
 
-def fastest_chunk(simulation: Simulation, batch_size: int, most_clients: int) -> int | None:
-    """The chunk size with the faster round: that of the simulation, or a worker's share of the cohort if it fits.
+@dataclass(frozen=True)
+class AtOnce:
+    """How clients are trained.
 
-    None: the share is no more. Of each the second of two rounds is timed; their results are dropped.
+    Attributes:
+        chunk_size: clients at once. form: of several in a network that has `ClientForms`; "": it has none.
+    """
+
+    chunk_size: int
+    form: str = ""
+
+    def applied_to(self, simulation: Simulation) -> Simulation:
+        """The simulation with this choice; a model that has `ClientForms` is changed in place."""
+        if self.form:
+            assert isinstance(simulation.model, ClientForms)
+            simulation.model.client_form = self.form
+        return replace(simulation, chunk_size=self.chunk_size)
+
+
+def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) -> AtOnce | None:
+    """The choice with the fastest round: that of the simulation, unless another one gains enough and fits.
+
+    On a CPU a worker's share of the cohort is tried, on a GPU what the simulation has, which is what fits; of models
+    with `ClientForms` in each of their forms, and clients one after another. None: there is no other choice. Of each
+    the second of two rounds is timed; their results are dropped.
 
     Args:
         batch_size: samples of a client's step. most_clients: largest cohort.
     """
-    plain, share, data = simulation.chunk_size, math.ceil(most_clients / simulation.workers.num), simulation.dataset
-    needed = most_clients * client_bytes(simulation.model, data.input_shape, batch_size, data.input_dtype)
-    if share <= plain:
+    plain, *others = _choices(simulation, most_clients)
+    if not others:
         return None
-    if needed > MEMORY_SHARE * free_bytes(simulation.device):
+    data, free = simulation.dataset, MEMORY_SHARE * free_bytes(simulation.device)
+    client = client_bytes(simulation.model, data.input_shape, batch_size, data.input_dtype)
+
+    def fits(one: AtOnce) -> bool:
+        at_once = min(most_clients, one.chunk_size * simulation.workers.num)
+        return at_once * client * (VMAP_MEMORY if one.form == VMAP and one.chunk_size > 1 else 1) <= free
+
+    if not (others := [one for one in others if fits(one)]):
         return plain
-    return share if _seconds(simulation, share) <= GAIN * _seconds(simulation, plain) else plain
+    seconds = {one: _seconds(simulation, one) for one in (plain, *others)}
+    if isinstance(simulation.model, ClientForms):  # vmap may have been found not to work
+        seconds = {one: taken for one, taken in seconds.items() if one.form in simulation.model.client_forms}
+    plain.applied_to(simulation)
+    best = min(seconds, key=seconds.__getitem__)
+    return best if seconds[best] <= GAIN * seconds[plain] else plain
 
 
-def _seconds(simulation: Simulation, chunk_size: int) -> float:
-    trial, index = replace(simulation, chunk_size=chunk_size), simulation.first_round
+def _choices(simulation: Simulation, most_clients: int) -> Iterator[AtOnce]:
+    """What the simulation does, and what else it may do."""
+    on_cpu, model, size = simulation.device.type == "cpu", simulation.model, simulation.chunk_size
+    share = math.ceil(most_clients / simulation.workers.num) if on_cpu else min(size, most_clients)
+    if not isinstance(model, ClientForms):
+        yield AtOnce(size)
+        if on_cpu and size < share:
+            yield AtOnce(share)
+        return
+    plain = AtOnce(size, model.client_form)
+    yield plain
+    if share > 1:
+        found = [AtOnce(1, model.client_form), *(AtOnce(share, form) for form in model.client_forms)]
+        yield from (one for one in found if (min(size, share), plain.form) != (one.chunk_size, one.form))
+
+
+def _seconds(simulation: Simulation, one: AtOnce) -> float:
+    """Infinite where the round fails, as a form that needs more memory than it should."""
+    trial, index = one.applied_to(simulation), simulation.first_round
     seconds = 0.0
-    for _ in range(2):
-        state, cohort, began = trial.init(), trial.cohort(index), time.perf_counter()
-        trial.attempt(index, state, cohort, Ledger())
-        seconds = time.perf_counter() - began
+    try:
+        for _ in range(2):
+            state, cohort, began = trial.init(), trial.cohort(index), time.perf_counter()
+            trial.attempt(index, state, cohort, Ledger())
+            wait_for(simulation.device)
+            seconds = time.perf_counter() - began
+    except torch.OutOfMemoryError as error:
+        check_usable(error)
+        log.info("%s is not taken: %s", one, first_line(error))
+        return math.inf
     return seconds

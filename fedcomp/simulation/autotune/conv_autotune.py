@@ -1,4 +1,4 @@
-"""How a network's convolutions are computed, and for how many clients at once: measured before the first round.
+"""How a network's convolutions are computed, and how many clients at once, and how: measured before the first round.
 
 Forms round differently, so a run keeps its plan in its folder: when it resumes, it computes as before.
 """
@@ -19,9 +19,9 @@ import torch
 from fedcomp.core.accelerated import Form, check_usable, is_safe
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
-from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
+from fedcomp.model.tunable import FORMS, ClientForms, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.simulation.autotune.chunk_autotune import fastest_chunk
+from fedcomp.simulation.autotune.chunk_autotune import AtOnce, fastest_at_once
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
@@ -42,21 +42,24 @@ class ConvPlan:
 
     Attributes:
         forms: of each convolution, in order; empty: all are grouped. chunk_size: clients at once.
+        client_form: of several clients, where the model has `ClientForms`; "": its default.
     """
 
     forms: tuple[str, ...]
     chunk_size: int
+    client_form: str = ""
 
     def applied_to(self, simulation: Simulation) -> Simulation:
         """The simulation with this plan. Its model, a `TunableModel`, is changed in place."""
         if self.forms:
             assert isinstance(simulation.model, TunableModel)
             simulation.model.set_conv_algorithms(self.forms)
-        return replace(simulation, chunk_size=self.chunk_size)
+        return AtOnce(self.chunk_size, self.client_form).applied_to(simulation)
 
     def __str__(self) -> str:
         forms = f", convolutions {', '.join(self.forms)}" if self.forms else ""
-        return f"plan: chunks of {self.chunk_size}{forms}"
+        clients = f", clients {self.client_form}" if self.client_form and self.chunk_size > 1 else ""
+        return f"plan: chunks of {self.chunk_size}{forms}{clients}"
 
     def write(self, path: Path) -> None:
         """Keep it for those who resume the run."""
@@ -66,7 +69,7 @@ class ConvPlan:
     def read(cls, path: Path) -> ConvPlan:
         """A plan that was kept."""
         content = json.loads(path.read_text())
-        return cls(tuple(content["forms"]), int(content["chunk_size"]))
+        return cls(tuple(content["forms"]), int(content["chunk_size"]), content.get("client_form", ""))
 
 
 def plan_convolutions(
@@ -79,8 +82,8 @@ def plan_convolutions(
 
     Args:
         mode: auto (on a GPU the cached timings of this kind of GPU, else measured; on a CPU as off), measure (on any
-            device, without cached timings; of other networks on a CPU the chunk size), off (grouped), or one of `FORMS`
-            for all convolutions.
+            device, without cached timings; of other networks on a CPU the chunk size, and of those with `ClientForms`
+            on any device in which of these), off (grouped), or one of `FORMS` for all convolutions.
         batch_size: samples of a client's step. most_clients: largest cohort.
         fixed_chunk: whether the user has set the chunk size, which then stays.
         path: of the run's plan; None: it is neither read nor written.
@@ -93,13 +96,14 @@ def plan_convolutions(
         return ConvPlan.read(path)
     on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
     alone, tunable = simulation.group.size == 1, isinstance(model, TunableModel) and bool(model.conv_algorithms)
-    if mode == "measure" and on_cpu and alone and not (tunable or fixed_chunk or is_safe()):
-        if (chosen := fastest_chunk(simulation, batch_size, most_clients)) is None:
-            return None
-        plan = ConvPlan((), chosen)
-        if path is not None:
-            plan.write(path)
-        return plan
+    has_choice = (on_cpu or isinstance(model, ClientForms)) and not tunable
+    if mode == "measure" and has_choice and alone and not (fixed_chunk or is_safe()):
+        chosen = fastest_at_once(simulation, batch_size, most_clients)
+        if chosen is not None:
+            plan = ConvPlan((), chosen.chunk_size, chosen.form)
+            if path is not None:
+                plan.write(path)
+            return plan
     plain = is_safe() or mode == "off" or (mode == "auto" and on_cpu)
     if plain or not isinstance(model, TunableModel) or not model.conv_algorithms:
         plan = ConvPlan((), simulation.chunk_size)

@@ -60,17 +60,18 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     """The shortest of REPEATS measurements of `work`, after a warm-up; on a GPU each is the mean of GPU_RUNS runs."""
     best, runs = float("inf"), GPU_RUNS if device.type == "cuda" else 1
     for turn in range(REPEATS + 1):
-        _wait(device)
+        wait_for(device)
         began = time.perf_counter()
         for _ in range(runs):
             work()
-        _wait(device)
+        wait_for(device)
         if turn:
             best = min(best, (time.perf_counter() - began) / runs)
     return best
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Returns when a GPU has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -8,12 +8,14 @@ import shutil
 import pytest
 import torch
 
+from fedcomp.compressor.dense import Dense
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.contract import Batch
 from fedcomp.model.flat import Flat, copy_sharing_frozen
 from fedcomp.model.hf.folder import files_read
 from fedcomp.model.hf.hf import network
+from fedcomp.wire import SharedKnowledge
 from tests.model.hf.networks import CLASSES, CONFIGS, KEY, LENGTH, PAD, VOCAB, built, module, tokens
 
 pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
@@ -36,6 +38,32 @@ def test_floats_by_hand() -> None:
     assert (layout.a.size, layout.b.size, layout.rest.size) == (512, 384, 0)
     only_b = LoraLayout.of(Flat(module(**QV, trains="b")).tensors)
     assert (only_b.a.size, only_b.dim) == (0, 384)
+
+
+OPT_125M = {
+    "model_type": "opt",
+    "hidden_size": 768,
+    "ffn_dim": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "vocab_size": 50272,
+    "max_position_embeddings": 2048,
+    "word_embed_proj_dim": 768,
+}
+
+
+def test_the_message_of_opt_125m_from_its_config_alone() -> None:
+    """Rank 8 on q and v: 12 layers x 2 x (8 x 768 + 768 x 8) floats; nothing is allocated."""
+    with torch.device("meta"):
+        model = Flat(module("opt", config=OPT_125M, rank=8, targets=["q_proj", "v_proj"]))
+    assert model.dim == 294_912
+    assert all(tensor.is_meta for tensor in model.frozen.values())
+    assert sum(tensor.numel() for tensor in model.frozen.values()) == 125_239_296
+    common = SharedKnowledge(KEY, torch.zeros(1, dtype=torch.int64), model.layers)
+    message = Dense().encode(torch.empty(1, model.dim, device="meta"), common, KEY)
+    assert message.total_bits == 9_437_184
+    layout = LoraLayout.of(model.tensors)
+    assert (layout.a.size, layout.b.size, layout.rest.size) == (147_456, 147_456, 0)
 
 
 def test_rotary_tables_are_no_statistics_and_a_shared_embedding_counts_once() -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from fedcomp.model.batched import functional
+from fedcomp.model.batched.folded import Folded
+from fedcomp.model.chunking import client_bytes
+from fedcomp.model.tunable import IN_BATCH, VMAP
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.autotune import chunk_autotune
+from fedcomp.simulation.autotune.chunk_autotune import AtOnce
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
+from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.lora_networks import lora_mlp
 from tests.parts import Full, fedavg
 
 
@@ -19,9 +29,9 @@ def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, t
     object.__setattr__(sim, "workers", Workers(2))
     num = len(sim.shards.sizes)
     share = -(-num // 2)
-    assert all(chunk_autotune._seconds(sim, size) > 0 for size in (1, share))
+    assert all(chunk_autotune._seconds(sim, AtOnce(size)) > 0 for size in (1, share))
     seconds = {1: 1.0, share: 0.9}
-    monkeypatch.setattr(chunk_autotune, "_seconds", lambda _, size: seconds[size])
+    monkeypatch.setattr(chunk_autotune, "_seconds", lambda _, one: seconds[one.chunk_size])
 
     def chosen(mode: str = "measure", fixed: bool = False, path: Path | None = None) -> ConvPlan | None:
         return plan_convolutions(sim, mode, 4, num, fixed, path)
@@ -34,3 +44,67 @@ def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, t
     seconds[share] = 0.1
     monkeypatch.setattr(chunk_autotune, "free_bytes", lambda device: 1000)
     assert chosen() == ConvPlan((), 1)
+
+
+def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One after another, in one batch, by vmap; what was chosen is computed, and again when the run is resumed."""
+    sim = world.simulation(fedavg(), lora_mlp, participation=Full(), chunk_size=1)
+    model, num = sim.model, len(sim.shards.sizes)
+    assert isinstance(model, Folded)
+    looped, folded, by_vmap = AtOnce(1, IN_BATCH), AtOnce(num, IN_BATCH), AtOnce(num, VMAP)
+    assert list(chunk_autotune._choices(sim, num)) == [looped, folded, by_vmap]
+    seconds = {looped: 1.0, folded: 0.9, by_vmap: 0.8}
+    needed = num * client_bytes(model, sim.dataset.input_shape, 4)
+    tried = []
+
+    def taken(_: object, one: AtOnce) -> float:
+        tried.append(one)
+        return seconds[one]
+
+    def spied(name: str, own: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given, **named: ways.append(name) or own(*given, **named)
+
+    ways: list[str] = []
+    monkeypatch.setattr(Folded, "_folded", spied("_folded", Folded._folded))
+    monkeypatch.setattr(functional, "vmap", spied("vmap", functional.vmap))
+    monkeypatch.setattr(chunk_autotune, "_seconds", taken)
+
+    def chosen(path: Path | None = None) -> ConvPlan | None:
+        tried.clear()
+        return plan_convolutions(sim, "measure", 4, num, False, path)
+
+    for wanted in (by_vmap, folded, looped):
+        path = tmp_path / wanted.form / str(wanted.chunk_size) / FILE
+        path.parent.mkdir(parents=True)
+        seconds[wanted] = 0.1
+        assert chosen(path) == ConvPlan((), wanted.chunk_size, wanted.form) == ConvPlan.read(path)
+        assert tried == [looped, folded, by_vmap]
+        assert model.client_form == IN_BATCH
+        seconds |= dict.fromkeys(seconds, 5.0)
+        again = chosen(path)
+        assert again == ConvPlan((), wanted.chunk_size, wanted.form)
+        assert not tried
+        ways.clear()
+        planned = again.applied_to(sim)
+        assert planned.chunk_size == wanted.chunk_size
+        planned.attempt(0, planned.init(), planned.cohort(0), Ledger())
+        assert ("_folded" in ways, "vmap" in ways) == (wanted == folded, wanted == by_vmap)
+        model.client_form = IN_BATCH
+    for free, fitting in ((2 * 3 * needed, [looped, folded, by_vmap]), (2 * needed, [looped, folded]), (1, [])):
+        monkeypatch.setattr(chunk_autotune, "free_bytes", lambda _, free=free: free)
+        assert chosen() == ConvPlan((), 1, IN_BATCH)
+        assert tried == fitting
+    monkeypatch.undo()
+    model.vmap_refused = True
+    assert list(chunk_autotune._choices(sim, num)) == [looped, folded]
+    assert chosen() is not None
+
+
+def test_a_form_that_runs_out_of_memory_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = world.simulation(fedavg(), lora_mlp, participation=Full(), chunk_size=1)
+
+    def none_left(*_: object) -> None:
+        raise torch.OutOfMemoryError("no memory is left")
+
+    monkeypatch.setattr(Folded, "_folded", none_left)
+    assert chunk_autotune._seconds(sim, AtOnce(len(sim.shards.sizes), IN_BATCH)) == math.inf
