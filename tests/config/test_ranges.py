@@ -23,9 +23,9 @@ from fedcomp.core.folders import CONF
 from tests.config.test_configs import CHOICES
 from tests.looped import looped
 
-GROUPS = ("algorithm", "client", "objective", "participation", "partition", "server")
-NOT_ALONE = {"theta0", "capacity", "path", "weights"}
-"""Options that are checked once the model or another option is known, or that are a file."""
+GROUPS = ("algorithm", "client", "compressor", "objective", "participation", "partition", "server")
+NOT_ALONE = {"theta0", "capacity", "path", "weights", "value", "feedback", "predictor", "estimator"}
+"""Options that are checked once the model or another option is known, that are a file, or a part of their own."""
 NUMBER = r"([0-9][\d.e-]*)"
 OUTSIDE = {
     rf"above {NUMBER}": 0.0,

@@ -43,7 +43,7 @@ def test_half_written(tmp_path: Path, share: float) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(Damaged, match=r"checkpoint .* is damaged \(.*\); overwrite=true starts the run anew") as caught:
-        load(path, STATE, "abcd")
+        resume(path, STATE, "abcd", pytest.fail)
     assert "\n" not in str(caught.value)
 
 

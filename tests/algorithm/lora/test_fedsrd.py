@@ -96,15 +96,6 @@ def _bits_of_places(places: list[int]) -> int:
     return 5 + 4 + min(sum((gap >> low) + 1 + low for gap in gaps) for low in range(16))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"base": 1.0}, r"algorithm.base=1.0 must be a number in \[0, 1\)"),
-        ({"base": 0.9, "upper": 0.2}, "algorithm.base . algorithm.upper is 1.1, but must be below 1"),
-        ({"drop": 1.0}, r"algorithm.drop=1.0 must be a number in \[0, 1\)"),
-        ({"first": "c"}, "algorithm.first=c must be"),
-    ],
-)
-def test_wrong_options(options, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        FedSRD(SGD, **options)
+def test_wrong_options() -> None:
+    with pytest.raises(ValueError, match="algorithm.base . algorithm.upper is 1.1, but must be below 1"):
+        FedSRD(SGD, 0.9, 0.2)
