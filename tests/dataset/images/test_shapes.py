@@ -7,7 +7,7 @@ from torch.nn import functional
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images.shapes import load
 from fedcomp.model.loss import evaluation_sums, metrics_of_sums
-from tests.looped import looped
+from tests.refused import refused
 
 SMALL = {"num_train": 24, "num_test": 4, "size": 32}
 
@@ -78,8 +78,7 @@ def test_one_object_a_picture_is_its_class():
     assert int((load(**SMALL, objects=9).labels == 0).sum()) == 0
 
 
-@looped(
-    "options, line",
+test_what_it_refuses = refused(
     [
         ({"size": 15}, "dataset.size=15 must be a whole number, 16 or more"),
         ({"num_test": 0}, "dataset.num_test=0"),
@@ -88,7 +87,5 @@ def test_one_object_a_picture_is_its_class():
         ({"noise": -1.0}, "dataset.noise=-1.0 must be a number, 0 or more"),
         ({"seed": -1}, "dataset.seed"),
     ],
+    lambda **options: load(**(SMALL | options)),
 )
-def test_what_it_refuses(options, line):
-    with pytest.raises(ValueError, match=line):
-        load(**(SMALL | options))
