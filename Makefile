@@ -38,7 +38,7 @@ test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/p
 	$(RUN) -m pytest
 
 thorough: $(READY)  ## tests that take minutes together: methods on a stand-in for a GPU, servers that do not answer, processes
-	$(RUN) -m pytest -m thorough
+	$(RUN) -m pytest -m thorough -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 hf: $(READY)  ## install the extra [hf] and PEFT in .venv, and run the tests of fine-tuning with them
 	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[hf]' peft
@@ -72,12 +72,12 @@ newest: $(NEWEST)/.ready  ## fast tests on another Python (NEWEST_PYTHON=python3
 $(NEWEST)/.ready: pyproject.toml constraints.txt
 	rm -rf $(NEWEST)
 	$(NEWEST_PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(NEWEST)/bin/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 $(FLOOR)/.ready: pyproject.toml constraints-floor.txt
 	test -x $(FLOOR)/bin/python || $(FLOOR_PYTHON) -m venv $(FLOOR)
-	PIP_CONSTRAINT=constraints-floor.txt $(FLOOR)/bin/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	PIP_CONSTRAINT=constraints-floor.txt $(FLOOR)/bin/python -m pip install -q --no-compile --disable-pip-version-check -e '.[dev]'
 	touch $@
 
 bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs against a plain copy

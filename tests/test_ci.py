@@ -23,14 +23,17 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _calls(folder: Path, main: str, found: dict[str, int]) -> list[str]:
-    """What make is called with. `main`: the version in .venv; `found`: other Pythons, and the status each ends with."""
+def _calls(folder: Path, main: str, found: dict[str, int], fails: str = "none") -> list[str]:
+    """What make is called with.
+
+    `main`: the version in .venv. `found`: other Pythons, and the status each ends with. `fails`: a target of make.
+    """
     project, log = folder / "project", folder / "calls"
     _program(project / ".ci" / "run", "")
     shutil.copy(RUN, project / ".ci" / "run")
     _program(project / ".venv" / "bin" / "python", f"echo {main}")
     vectors = "${ATEN_CPU_CAPABILITY:+ on $ATEN_CPU_CAPABILITY}"
-    _program(folder / "bin" / "make", f'echo "${{BARE:-}}$*{vectors}" >> {log}')
+    _program(folder / "bin" / "make", f'echo "${{BARE:-}}$*{vectors}" >> {log}; [ "$1" != {fails} ]')
     for name, status in found.items():
         _program(folder / name, f"exit {status}")
     environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYENV_ROOT": str(folder / "pyenv")}
@@ -58,9 +61,11 @@ def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path
 )
 def test_the_newest_other_python(tmp_path: Path, main: str, found: dict[str, int], newest: str) -> None:
     python = tmp_path / newest if "/" in newest else newest
-    assert _calls(tmp_path, main, found) == [
-        *TESTS,
-        f"newest NEWEST_PYTHON={python} on default",
-        "processors CAPABILITIES=avx2",
-        "hf",
-    ]
+    calls = _calls(tmp_path, main, found)
+    calls.remove(f".venv-newest/.ready NEWEST_PYTHON={python}")  # while the thorough tests run
+    assert calls == [*TESTS, f"newest NEWEST_PYTHON={python} on default", "processors CAPABILITIES=avx2", "hf"]
+
+
+def test_a_python_that_cannot_be_installed_ends_it(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        _calls(tmp_path, "3.11", {"bin/python3.13": 0}, fails=".venv-newest/.ready")
