@@ -28,7 +28,7 @@ from fedcomp.core.pytree import flatten
 from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import set_determinism
-from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager
+from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from scripts.bench_jobs import JOBS, fedcomp_rounds
@@ -45,7 +45,7 @@ def check(name: str, options: argparse.Namespace) -> bool:
     job = replace(JOBS[name].on(device), rounds=1)
     ways: dict[str, Callable[[], LoopRunner | None]] = {
         "graphs": lambda: GraphedLoops(CudaGraphs(device)),
-        "eager": lambda: GraphedLoops(Eager()),
+        "eager": lambda: GraphedLoops(Capture()),
         "plain": lambda: None,
         "one launch": lambda: FusedLoops(GraphedLoops(CudaGraphs(device))),
     }

@@ -23,9 +23,9 @@ from fedcomp.model.batched import functional
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.model.contract import Batch
 from fedcomp.simulation import async_metrics
-from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
-from fedcomp.simulation.cuda_graphs.capture import Eager
-from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep
+from fedcomp.simulation.async_metrics import MetricsReader, SideStreamReader
+from fedcomp.simulation.cuda_graphs.capture import Capture
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from tests.conformance import world
 from tests.parts import Adam, Compressor, Dense, FedAvg, ServerSgd, Sgd
@@ -73,7 +73,7 @@ class Replays:
 def test_replays(caplog, wrong) -> None:
     """The first replay of each segment is made beside an eager run, from the same start."""
     capture = Replays(wrong)
-    assert _same(_state(GraphedLoops(capture)), _state(GraphedLoops(Eager())))
+    assert _same(_state(GraphedLoops(capture)), _state(GraphedLoops(Capture())))
     if wrong == "right":
         assert _refusals(caplog) == []
         return
@@ -117,7 +117,7 @@ def test_local_steps_in_one_call(caplog, wrong) -> None:
         made.append(Fused(model, wrong))
         model.fused_sgd = made[-1]
 
-    found, plain = _state(FusedLoops(StepByStep()), change=change), _state(None)
+    found, plain = _state(FusedLoops(), change=change), _state(None)
     if wrong == "right":
         assert made[0].calls > 4
         assert all(torch.allclose(found[name], plain[name], atol=1e-6) for name in plain)
@@ -229,7 +229,7 @@ def test_evaluations_on_a_side_stream(monkeypatch, caplog, wrong) -> None:
         reader = SideStreamReader(torch.device("cpu"))
         for value in values:
             work = lambda value=value: ({"loss": torch.tensor(value)}, {"num": 3})  # noqa: E731
-            assert reader.read(work)() == SyncReader().read(work)()
+            assert reader.read(work)() == MetricsReader().read(work)()
     assert len(aside) == (1 if wrong else 3)
     lines = ["evaluations on a side stream are not used, but those on the main stream instead"] * wrong
     assert [line.split(":")[0] for line in _refusals(caplog)] == lines

@@ -143,8 +143,8 @@ class StreamingDiLoCo(Algorithm):
         metrics = dict(training_metrics(replace(local, value=workers - state.workers)))
         metrics["drift/client"] = (workers - workers.mean(0)).square().sum(1).mean()
         if ctx.round + 1 >= self.fragments:
-            place = (ctx.round + 1) % self.fragments
-            state, found = self._synchronise(state, workers, place, parts[place], cohort, ctx)
+            number = (ctx.round + 1) % self.fragments
+            state, found = self._synchronise(state, workers, number, parts[number], cohort, ctx)
             metrics |= found
         stats = ctx.send_stats(state.stats, ctx.everyone)
         if arriving is not None and inside is None:
@@ -177,20 +177,20 @@ class StreamingDiLoCo(Algorithm):
         return train_cohort(train, state.workers, state.stats, cohort, ctx, state.local)
 
     def _synchronise(
-        self, state: StreamingState, workers: Tensor, place: int, part: Fragment, cohort: Cohort, ctx: Context
+        self, state: StreamingState, workers: Tensor, number: int, part: Fragment, cohort: Cohort, ctx: Context
     ) -> tuple[StreamingState, Metrics]:
         """The global model after the outer step of the fragment with this number."""
         old = part.part.take(state.theta)
         change = part.part.take(workers) - old
-        mean, uplink = part.send_up("update", self.uplink, change, state.uplink[place], cohort, ctx)
-        step, slots = self.server.step(mean, state.optimizer[place])
-        sent, downlink = part.send_down("step", self.downlink, step, state.downlink[place], ctx)
+        mean, uplink = part.send_up("update", self.uplink, change, state.uplink[number], cohort, ctx)
+        step, slots = self.server.step(mean, state.optimizer[number])
+        sent, downlink = part.send_down("step", self.downlink, step, state.downlink[number], ctx)
         new = replace(
             state,
             theta=part.part.put(state.theta, old + sent),
-            uplink=_put(state.uplink, place, uplink),
-            downlink=_put(state.downlink, place, downlink),
-            optimizer=_put(state.optimizer, place, slots),
+            uplink=_put(state.uplink, number, uplink),
+            downlink=_put(state.downlink, number, downlink),
+            optimizer=_put(state.optimizer, number, slots),
         )
         return new, {**clients_memory(uplink, cohort), **servers_memory(downlink, step)}
 
@@ -240,5 +240,5 @@ class StepRange:
         return self.data.losses(theta, batch, step + self.first)
 
 
-def _put(values: tuple[Part, ...], place: int, value: Part) -> tuple[Part, ...]:
-    return (*values[:place], value, *values[place + 1 :])
+def _put(values: tuple[Part, ...], number: int, value: Part) -> tuple[Part, ...]:
+    return (*values[:number], value, *values[number + 1 :])

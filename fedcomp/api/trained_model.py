@@ -20,7 +20,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
-from fedcomp.model.flat import Flat, copy_sharing_frozen, statistics_of, trained_parameters
+from fedcomp.model.flat import copy_sharing_frozen, statistics_of, trained_parameters
 from fedcomp.model.lora.moved import moved_module
 from fedcomp.provenance.check import check_model
 from fedcomp.records.checkpoint import Checkpoint, read_last
@@ -155,7 +155,7 @@ def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) ->
     Frozen tensors are those of the module itself.
     """
     filled = copy_sharing_frozen(module).eval()
-    layout = Flat(filled)
+    layout = Model(filled)
     with torch.no_grad():
         for parameter, row in zip(trained_parameters(filled), layout.parameters(theta), strict=True):
             parameter.copy_(row[0])

@@ -66,11 +66,26 @@ class Form:
         Raises:
             DeviceLost: the form has left the device unusable.
         """
-        return not is_safe() and _current.agrees(self, about, accelerated, plain, tolerance, again)
+        if self.refused:
+            return False
+        name, known = f"{self.name}: {about}", _current
+        if name in known.found and not again:
+            return True
+        with known.lock:
+            if self.name not in known.found and (again or name not in known.found):
+                reason = _difference(accelerated, plain, tolerance)
+                if reason is not None:
+                    self.refuse(f"{reason}, for {about}")
+                elif name not in known.found:
+                    known.add(name, AGREES)
+        return self.name not in known.found
 
     def refuse(self, reason: str) -> None:
         """Use the plain form for the rest of the run, and say why."""
-        _current.refuse(self, reason)
+        with _current.lock:
+            if self.name not in _current.found:
+                log.warning("%s are not used, but %s instead: %s", self.name, self.plain, reason, extra={"note": True})
+                _current.add(self.name, reason)
 
     @property
     def refused(self) -> bool:
@@ -86,47 +101,17 @@ class Verdicts:
         safe: whether all of them are off.
         machine: where they were tried, device and versions in words: on another machine they are tried again.
         found: AGREES by form and variant, "<form>: <about>"; why a form is refused by "<form>".
-        keep: called after every change, to write it.
+        keep: called after every change, to write it. lock: held while a form is tried.
     """
 
     safe: bool = False
     machine: str = ""
     found: dict[str, str] = field(default_factory=dict)
     keep: Callable[[], None] | None = None
-    _lock: Any = field(default_factory=threading.RLock, repr=False)
+    lock: Any = field(default_factory=threading.RLock, repr=False)
 
-    def agrees(
-        self,
-        form: Form,
-        about: str,
-        accelerated: Callable[[], Tensors],
-        plain: Callable[[], Tensors],
-        tolerance: float,
-        again: bool,
-    ) -> bool:
-        """See `Form.agrees`."""
-        name = f"{form.name}: {about}"
-        if form.name in self.found:
-            return False
-        if name in self.found and not again:
-            return True
-        with self._lock:
-            if form.name not in self.found and (again or name not in self.found):
-                reason = _difference(accelerated, plain, tolerance)
-                if reason is not None:
-                    self.refuse(form, f"{reason}, for {about}")
-                elif name not in self.found:
-                    self._add(name, AGREES)
-        return form.name not in self.found
-
-    def refuse(self, form: Form, reason: str) -> None:
-        """See `Form.refuse`."""
-        with self._lock:
-            if form.name not in self.found:
-                log.warning("%s are not used, but %s instead: %s", form.name, form.plain, reason, extra={"note": True})
-                self._add(form.name, reason)
-
-    def _add(self, name: str, verdict: str) -> None:
+    def add(self, name: str, verdict: str) -> None:
+        """Keep what was found of a form, or of a variant of it."""
         self.found[name] = verdict
         if self.keep is not None:
             self.keep()
@@ -157,8 +142,14 @@ class Verdicts:
         return (*used, *(f"{form}: refused, {why}" for form, why in self.found.items() if why != AGREES))
 
 
+class _Thread(threading.local):
+    """What this thread does. `plain`: whether it uses no accelerated form."""
+
+    plain = False
+
+
 _current = Verdicts()
-_own = threading.local()
+_own = _Thread()
 
 
 def code_of(name: str) -> ModuleType | None:
@@ -185,8 +176,7 @@ def judged_by(verdicts: Verdicts) -> Iterator[Verdicts]:
 @contextlib.contextmanager
 def plainly() -> Iterator[None]:
     """Inside, this thread uses no accelerated form."""
-    before = getattr(_own, "plain", False)
-    _own.plain = True
+    before, _own.plain = _own.plain, True
     try:
         yield
     finally:
@@ -195,7 +185,7 @@ def plainly() -> Iterator[None]:
 
 def is_safe() -> bool:
     """Whether all accelerated forms are off."""
-    return _current.safe or getattr(_own, "plain", False)
+    return _current.safe or _own.plain
 
 
 def check_usable(error: Exception) -> None:

@@ -154,9 +154,9 @@ def _check_range(where: str, values: Tensor, num: int, what: str, remedy: str) -
     outside = torch.nonzero((values < 0) | above)  # torch compares uint8 with 256 as with 0
     if len(outside):
         sample, *entry = outside[0].tolist()
-        place = f", entry {tuple(entry) if len(entry) > 1 else entry[0]}" if entry else ""
+        position = f", entry {tuple(entry) if len(entry) > 1 else entry[0]}" if entry else ""
         raise ValueError(
-            f"{where} is {int(values[tuple(outside[0])])} at sample {sample}{place}, but {what} are 0 to {num - 1}; "
+            f"{where} is {int(values[tuple(outside[0])])} at sample {sample}{position}, but {what} are 0 to {num - 1}; "
             f"{remedy}"
         )
 

@@ -24,9 +24,8 @@ from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import AnyModel, TaskModel
+from fedcomp.model.contract import AnyModel, Model, TaskModel
 from fedcomp.model.flat import (
-    Flat,
     Make,
     Redrawn,
     copy_sharing_frozen,
@@ -123,8 +122,8 @@ def build(
         loss_in_training = training_loss(task, unlabelled, some_tokens)
         form = Folded if foldable(module) else Functional
         return form(module, loss_in_training, make, precision, tuple(input_shape), vocab_size)
-    perceptron = dense_layers(Flat(module), chain) is not None
-    small = small_network(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
+    perceptron = dense_layers(Model(module), chain) is not None
+    small = small_network(Model(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
     if small is None:
         return (Perceptron if perceptron else Stacked)(module, loss, make, precision)
     return (CompiledPerceptron if perceptron else CompiledNetwork)(module, loss, small, make)

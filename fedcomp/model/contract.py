@@ -6,15 +6,19 @@ outputs, T the shape of one sample's targets.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from itertools import accumulate
+from typing import Any, Protocol, Self, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.step_counts import StepCounts
+from fedcomp.model.flat import Make, draw, flatten, frozen_tensors, reset, statistics_of, tensors_in, trained_parameters
 from fedcomp.random.keys import Key
 
 NETWORK = "network"
@@ -86,33 +90,51 @@ class StepDraws:
         return StepDraws(self.key, self.ids[row : row + 1])
 
 
-class Model(Protocol):
-    """A network whose parameters are rows.
+class Model:
+    """A network as rows: trained parameters in the order of `parameters()`, statistics in that of `buffers()`.
 
     Attributes:
-        dim: D, trained parameters, laid out in the order of `module.parameters()`.
-        num_stats: C, float buffers (BatchNorm running means and variances), in the order of `module.buffers()`.
-        layers: size of each parameter tensor in that order; sums to D.
-        tensors: what each of them is.
-        frozen: its frozen tensors by name, which all clients share.
-        module: the ordinary torch module of one client, which computes the same.
+        module: the ordinary torch module of one client, on the CPU, which computes the same.
+        dim: D, trained parameters. num_stats: C, float buffers (BatchNorm running means and variances).
+        layers: size of each trained tensor; sums to D. starts: where each begins in the row. tensors: what each of
+            them is.
+        frozen: its frozen tensors by name, those of `module` itself, which all clients share.
         draws_in_training: whether gradients need `draws`, as those of a network with dropout.
+        shapes, stat_shapes: shape of each trained tensor and of each float buffer.
     """
+
+    draws_in_training = False
+
+    def __init__(self, module: nn.Module, make: Make | None = None) -> None:
+        """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""
+        self.module = module
+        self.frozen: Mapping[str, Tensor] = frozen_tensors(module)
+        self._frozen_copies: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
+        self._replaced: Mapping[str, Tensor] = {}
+        self.make: Make = make if make is not None else lambda: reset(module)
+        self.shapes = tuple(parameter.shape for parameter in trained_parameters(module))
+        self.layers = tuple(shape.numel() for shape in self.shapes)
+        *self.starts, self.dim = accumulate(self.layers, initial=0)
+        self.tensors = tensors_in(module)
+        self.stat_shapes = tuple(buffer.shape for buffer in statistics_of(module).values())
+        self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
+        self.num_stats = sum(self.stat_sizes)
 
     @property
     def drops_empty_places(self) -> bool:
         """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
+        return False
 
-    dim: int
-    num_stats: int
-    layers: tuple[int, ...]
-    tensors: tuple[ParameterTensor, ...]
-    frozen: Mapping[str, Tensor]
-    module: nn.Module
-    draws_in_training: bool
+    def outputs_at_once(self, theta: Tensor) -> int | None:
+        """Of how many samples `outputs` is best asked for, where it computes each by itself; None: of any number."""
+        return None
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
-        """First parameters [D] and statistics [C], drawn from `key`."""
+        """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
+
+        The frozen tensors that it draws too are dropped: all keys share those of `module`.
+        """
+        return flatten(draw(self.make, key))
 
     def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
         """Gradient of the mean loss of each client, theta [A, D], over its own batch, in training mode.
@@ -120,19 +142,61 @@ class Model(Protocol):
         Args:
             draws: what dropout draws from, where the model `draws_in_training`.
         """
+        raise NotImplementedError
 
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
         """([A] float64 loss, [A, C] statistics) of `gradient` with the same arguments, by the forward pass alone.
 
         The network computes in the dtype of `theta`; the loss of its outputs is taken in float64.
         """
+        raise NotImplementedError
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
+        raise NotImplementedError
 
-    def outputs_at_once(self, theta: Tensor) -> int | None:
-        """Of how many samples `outputs` is best asked for, where it computes each by itself; None: of any number."""
-        ...
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """How clients are trained in one launch of a GPU, or in one call; None: they make their steps one by one.
+
+        Args:
+            x: raw samples [n, F] or [n, H, W, C]. y: their targets. batch_size: most samples of a step.
+        """
+        return None
+
+    def frozen_on(self, like: Tensor) -> dict[str, Tensor]:
+        """The frozen tensors on the device of `like`, copied there once, float32 ones in the dtype of `like`."""
+        place = like.device, like.dtype
+        if place not in self._frozen_copies:
+            self._frozen_copies[place] = _placed(self.frozen, like)
+        found = self._frozen_copies[place]
+        return {**found, **_placed(self._replaced, like)} if self._replaced else found
+
+    def with_frozen(self, tensors: Mapping[str, Tensor]) -> Self:
+        """The same network over these tensors instead of its frozen ones of their names.
+
+        `frozen` and `module` stay, and so do the copies on a device, which both share.
+        """
+        other = copy.copy(self)
+        other._replaced = tensors
+        return other
+
+    def parameters(self, theta: Tensor) -> list[Tensor]:
+        """Views [M, *shape] of the rows [M, D], one a trained tensor."""
+        return [part.unflatten(1, shape) for part, shape in zip(theta.split(self.layers, 1), self.shapes)]
+
+    def statistics(self, stats: Tensor) -> list[Tensor]:
+        """Views [M, *shape] of the rows [M, C], one a float buffer."""
+        return [
+            part.unflatten(1, shape) if shape else part[:, 0]
+            for part, shape in zip(stats.split(self.stat_sizes, 1), self.stat_shapes)
+        ]
+
+
+def _placed(tensors: Mapping[str, Tensor], like: Tensor) -> dict[str, Tensor]:
+    return {
+        name: tensor.to(like.device, like.dtype if tensor.dtype is torch.float32 else tensor.dtype)
+        for name, tensor in tensors.items()
+    }
 
 
 @runtime_checkable
@@ -162,14 +226,6 @@ class TrainFused(Protocol):
             sample_indices: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
                 without real samples in a step does not make it.
         """
-
-
-@runtime_checkable
-class FusesSgd(Protocol):
-    """A model that can train its clients in one launch of a GPU, or in one call."""
-
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """How, on raw samples x [n, F] or [n, H, W, C] and targets y, at most `batch_size` a step; None: it cannot."""
 
 
 @runtime_checkable

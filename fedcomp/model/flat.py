@@ -9,9 +9,8 @@ Shape legend: M clients, D trained parameters, C running statistics.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from itertools import accumulate
-from typing import Protocol, Self, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -27,87 +26,6 @@ _NORMALISATIONS = (
 )
 
 Make = Callable[[], nn.Module]
-
-
-class Flat:
-    """One module as a row: trained parameters in the order of `parameters()`, statistics in that of `buffers()`.
-
-    Attributes:
-        module: the ordinary torch module of one client, on the CPU.
-        dim: D. num_stats: C.
-        layers: size of each trained tensor. starts: where each begins in the row. tensors: what each of them is.
-        frozen: the frozen tensors by name, those of `module` itself.
-        draws_in_training: whether gradients need `draws`.
-        shapes, stat_shapes: shape of each trained tensor and of each float buffer.
-    """
-
-    draws_in_training = False
-
-    def __init__(self, module: nn.Module, make: Make | None = None) -> None:
-        """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""
-        self.module = module
-        self.frozen: Mapping[str, Tensor] = frozen_tensors(module)
-        self._frozen_copies: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
-        self._replaced: Mapping[str, Tensor] = {}
-        self.make: Make = make if make is not None else lambda: reset(module)
-        self.shapes = tuple(parameter.shape for parameter in trained_parameters(module))
-        self.layers = tuple(shape.numel() for shape in self.shapes)
-        *self.starts, self.dim = accumulate(self.layers, initial=0)
-        self.tensors = _tensors(module)
-        self.stat_shapes = tuple(buffer.shape for buffer in statistics_of(module).values())
-        self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
-        self.num_stats = sum(self.stat_sizes)
-
-    @property
-    def drops_empty_places(self) -> bool:
-        """As in `contract.Model`."""
-        return False
-
-    def outputs_at_once(self, theta: Tensor) -> int | None:
-        """As in `contract.Model`."""
-        return None
-
-    def init(self, key: Key) -> tuple[Tensor, Tensor]:
-        """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
-
-        The frozen tensors that it draws too are dropped: all keys share those of `module`.
-        """
-        return flatten(draw(self.make, key))
-
-    def frozen_on(self, like: Tensor) -> dict[str, Tensor]:
-        """The frozen tensors on the device of `like`, copied there once, float32 ones in the dtype of `like`."""
-        place = like.device, like.dtype
-        if place not in self._frozen_copies:
-            self._frozen_copies[place] = _placed(self.frozen, like)
-        found = self._frozen_copies[place]
-        return {**found, **_placed(self._replaced, like)} if self._replaced else found
-
-    def with_frozen(self, tensors: Mapping[str, Tensor]) -> Self:
-        """The same network over these tensors instead of its frozen ones of their names.
-
-        `frozen` and `module` stay, and so do the copies on a device, which both share.
-        """
-        other = copy.copy(self)
-        other._replaced = tensors
-        return other
-
-    def parameters(self, theta: Tensor) -> list[Tensor]:
-        """Views [M, *shape] of the rows [M, D], one a trained tensor."""
-        return [part.unflatten(1, shape) for part, shape in zip(theta.split(self.layers, 1), self.shapes)]
-
-    def statistics(self, stats: Tensor) -> list[Tensor]:
-        """Views [M, *shape] of the rows [M, C], one a float buffer."""
-        return [
-            part.unflatten(1, shape) if shape else part[:, 0]
-            for part, shape in zip(stats.split(self.stat_sizes, 1), self.stat_shapes)
-        ]
-
-
-def _placed(tensors: Mapping[str, Tensor], like: Tensor) -> dict[str, Tensor]:
-    return {
-        name: tensor.to(like.device, like.dtype if tensor.dtype is torch.float32 else tensor.dtype)
-        for name, tensor in tensors.items()
-    }
 
 
 def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
@@ -174,7 +92,7 @@ def reset(module: nn.Module) -> nn.Module:
     return module
 
 
-def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
+def tensors_in(module: nn.Module) -> tuple[ParameterTensor, ...]:
     """What each trained tensor is, in the order of `parameters()`; a bias has the fan-in of its part's weight."""
     found: dict[int, ParameterTensor] = {}
     num_adapted = 0

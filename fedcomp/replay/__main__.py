@@ -6,8 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedcomp.runtime.command import command, exit_status
+
+if TYPE_CHECKING:
+    from fedcomp.records.reader import RecordedRun
 
 EPILOG = """\
 examples:
@@ -40,12 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: _replay(given.words, given.target, given.out, given.partial))
 
 
+SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total")
+"""Columns of the table, beside the runs' main metric and their seeds."""
+
+
 def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool) -> int:
     from fedcomp.display.units import counted  # the rest takes seconds
     from fedcomp.records.reader import read_runs
     from fedcomp.replay.networks import networks
     from fedcomp.replay.replayed import replayed, write
-    from fedcomp.replay.table import show
 
     named = networks([word for word in words if word.startswith(("network=", "network."))])
     paths = [word for word in words if not word.startswith(("network=", "network."))]
@@ -66,10 +73,26 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
         print(f"left out: {line}", file=sys.stderr)
     if not found:
         return 1
-    show(found, target)
+    _show(found, target)
     if out is not None:
         print(f"{counted(len(found), 'replayed run')} in {out}: fedcomp-report {out}")
     return 0
+
+
+def _show(runs: Sequence[RecordedRun], target: str | None) -> None:
+    """Print one row for each method and network, means over seeds."""
+    from rich.console import Console
+
+    from fedcomp.reporting.group import group
+    from fedcomp.reporting.tables import formats, table
+    from fedcomp.reporting.tables.target import parse_target
+
+    groups = group(list(runs))
+    whole = table.build(groups, parse_target(target, groups) if target else None)
+    first = whole.names[0]
+    kept = [first, *(name for name in (*SHOWN, table.SEEDS) if name in whole.names and name != first)]
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+    console.print(formats.to_rich(whole.select(kept)))
 
 
 if __name__ == "__main__":

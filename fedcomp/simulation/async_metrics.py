@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,15 +24,14 @@ HostScalars = tuple[dict[str, Any], ...]
 """The same groups, with Python numbers in place of tensors."""
 
 
-class MetricsReader(Protocol):
-    """Strategy for reading an evaluation's values.
+class MetricsReader:
+    """Reads an evaluation's values: at once, as on CPUs, in studies and with several processes.
 
     Attributes:
         asynchronous: whether the next round should be launched before the values are read.
     """
 
-    @property
-    def asynchronous(self) -> bool: ...
+    asynchronous = False
 
     def read(self, launch: Callable[[], ScalarGroups]) -> Callable[[], HostScalars]:
         """Launch an evaluation. Returns a function that waits for the values; it may be called once.
@@ -41,20 +40,11 @@ class MetricsReader(Protocol):
             launch: computes the values without reading anything back to the host. The closure must keep its input
                 tensors alive; they must not be modified.
         """
-
-
-class SyncReader:
-    """Copies metrics to the host synchronously; used on CPUs, in studies and with several processes."""
-
-    asynchronous = False
-
-    def read(self, launch: Callable[[], ScalarGroups]) -> Callable[[], HostScalars]:
-        """Read immediately."""
         found = to_host(*launch())
         return lambda: found
 
 
-class SideStreamReader:
+class SideStreamReader(MetricsReader):
     """Evaluates on a side stream, and copies the values to pinned memory in one transfer.
 
     The values are the same bit for bit. With several streams at work cuBLAS promises that only if each has a
@@ -81,7 +71,7 @@ class SideStreamReader:
             return (first[0].host.clone(),)
 
         if not SIDE.agrees("an evaluation", aside, lambda: (pack(launch()).cpu(),)):
-            return SyncReader().read(launch)
+            return MetricsReader().read(launch)
         return first[0] if first else self._launch(launch)
 
     def _launch(self, launch: Callable[[], ScalarGroups]) -> AsyncResult:
@@ -122,7 +112,7 @@ class AsyncResult:
 
 def reader_for(device: torch.device) -> MetricsReader:
     """The reader for a run in one process on `device`."""
-    return SideStreamReader(device) if device.type == "cuda" and not is_safe() else SyncReader()
+    return SideStreamReader(device) if device.type == "cuda" and not is_safe() else MetricsReader()
 
 
 def to_host(*parts: Scalars) -> HostScalars:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -107,7 +107,7 @@ def samples_at_once(model: Model, dataset: Dataset, device: torch.device) -> int
     """
     batch = _batch_size(device)
     if device.type == "cuda":
-        of_one = _forward_bytes(cast(Hashable, model), dataset.input_shape, dataset.input_dtype)
+        of_one = _forward_bytes(model, dataset.input_shape, dataset.input_dtype)
         batch = min(batch, 1 << max(0, int(GPU_SHARE * total_bytes(device) // of_one).bit_length() - 1))
     if dataset.task == "next_token":
         batch = min(batch, max(1, LOGITS // (dataset.num_outputs * math.prod(dataset.target_shape))))
@@ -115,9 +115,9 @@ def samples_at_once(model: Model, dataset: Dataset, device: torch.device) -> int
 
 
 @functools.lru_cache(maxsize=8)
-def _forward_bytes(model: Hashable, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> int:
-    """Bytes of a sample in a forward pass of a `Model`."""
-    return forward_bytes(cast(Model, model), input_shape, 1, input_dtype)
+def _forward_bytes(model: Model, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> int:
+    """Bytes of a sample in a forward pass."""
+    return forward_bytes(model, input_shape, 1, input_dtype)
 
 
 def _batch_size(device: torch.device) -> int:

@@ -213,7 +213,6 @@ class Simulation:
         return state
 
     def bits_metrics(self, ledger: Ledger) -> Line:
-        """The ledger's part of a line of `metrics.jsonl`."""
         return ledger.metrics(self.model.dim, num_frozen(self.model))
 
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:

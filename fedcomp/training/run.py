@@ -6,7 +6,7 @@ from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.signals import restore_sigint
-from fedcomp.simulation.async_metrics import SyncReader, reader_for
+from fedcomp.simulation.async_metrics import MetricsReader, reader_for
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
@@ -23,7 +23,7 @@ def run(built: BuiltRun) -> list[Line]:
     writer, recorder = built.writer, built.recorder
     restore_sigint()  # which the session hears, and saves
     alone = config.repeats == 1 and processes.size == 1
-    reader = reader_for(simulation.device) if alone else SyncReader()
+    reader = reader_for(simulation.device) if alone else MetricsReader()
     session = Session(
         built.rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
     )

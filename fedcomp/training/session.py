@@ -15,7 +15,7 @@ from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.runtime.signals import GracefulStop, Interrupted
-from fedcomp.simulation.async_metrics import MetricsReader, SyncReader
+from fedcomp.simulation.async_metrics import MetricsReader
 from fedcomp.simulation.divergence import DivergenceMonitor, MemoryGrowthMonitor
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.training.evaluation_queue import EvaluationQueue
@@ -45,7 +45,7 @@ class Session:
     eval_every: int = 1
     checkpoint_every: int | None = None
     processes: ProcessContext = field(default_factory=ProcessContext)
-    reader: MetricsReader = field(default_factory=SyncReader)
+    reader: MetricsReader = field(default_factory=MetricsReader)
     recorder: TrafficRecorder | None = None
     max_bits: float | None = None
 

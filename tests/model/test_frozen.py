@@ -16,8 +16,8 @@ from fedcomp.memory.probe import LiveTensors
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
-from fedcomp.model.contract import Batch
-from fedcomp.model.flat import Flat, draw, reset, trained_parameters
+from fedcomp.model.contract import Batch, Model
+from fedcomp.model.flat import draw, reset, trained_parameters
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 from tests.looped import looped
@@ -74,7 +74,7 @@ def one_after_another(module: nn.Module, shape: tuple[int, ...]) -> Functional:
     return model
 
 
-FORMS: dict[str, Callable[[nn.Module, tuple[int, ...]], Flat]] = {
+FORMS: dict[str, Callable[[nn.Module, tuple[int, ...]], Model]] = {
     "layers": lambda module, shape: Stacked(module, LOSS),
     "vmap": functional,
     "one after another": one_after_another,

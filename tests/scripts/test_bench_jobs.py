@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.cuda_graphs import fused_loop
-from fedcomp.simulation.cuda_graphs.capture import Eager, Work
+from fedcomp.simulation.cuda_graphs.capture import Capture, Work
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
 from tests.looped import looped
@@ -58,7 +58,7 @@ def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypa
     """On fake tensors of a GPU: convolutions are measured, loops are recorded, and two rounds leave a model there."""
     measured, recorded = [], []
 
-    class Recording(Eager):
+    class Recording(Capture):
         def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
             recorded.append(work)
             return super().capture(work, changed)

@@ -27,7 +27,6 @@ from fedcomp.compressor.mrc import kernels
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.compressor.rotations import order
-from fedcomp.core import accelerated
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
 from fedcomp.model.batched.backward import mlp as mlp_backward
@@ -35,11 +34,11 @@ from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.capture import Capture
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Payload
-from tests.trusting import Trusting
+from tests.trusting import trust
 
 GPU = torch.device("cuda")
 """As `device=auto` finds it: without the number that tensors there have."""
@@ -70,7 +69,7 @@ def _mode() -> Iterator[None]:
         patch.setattr(order, "_steps", lambda size: tuple(range(1, order.STEPS + 1)))  # drawn on the host, and kept
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
-        patch.setattr(accelerated, "_current", Trusting())
+        trust(patch)
         patch.setattr(kernels, "encode", _encode)
         patch.setattr(kernels, "decode", _decode)
         patch.setattr(mlp_backward, "has_triton", lambda device: False)
@@ -115,7 +114,7 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
         shards=ClientShards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
         device=GPU,
         workers=Workers(),
-        loop_runner=GraphedLoops(Eager()) if recorded else None,
+        loop_runner=GraphedLoops(Capture()) if recorded else None,
     )
 
 

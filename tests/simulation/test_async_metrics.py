@@ -12,7 +12,7 @@ import torch
 
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.runtime.signals import Interrupted
-from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
+from fedcomp.simulation.async_metrics import MetricsReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
@@ -26,11 +26,11 @@ from tests.training.sessions import BOTH, METHODS, Late, session_in
 @pytest.mark.parametrize("name", METHODS)
 def test_late_readings_leave_the_same_files(tmp_path, name, every, late) -> None:
     algorithm, module = METHODS[name]
-    for how in (SyncReader(), late):
+    for how in (MetricsReader(), late):
         sim = world.simulation(algorithm(), module, rounds=7)
         lines = session_in(tmp_path / type(how).__name__, how, sim, every).run()
         assert [line["round"] for line in lines] == ([0, 3, 6, 7] if every[0] == 3 else [*range(8)])
-    assert_same_run(tmp_path / "SyncReader", tmp_path / "Late")
+    assert_same_run(tmp_path / "MetricsReader", tmp_path / "Late")
 
 
 def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after_it(tmp_path) -> None:
@@ -43,7 +43,7 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
         "round 1, line 0, round 2, line 1, round 3, line 2, line 3, checkpoint 3, round 4, round 5, line 4, "
         "round 6, line 5, line 6, checkpoint 6, round 7, line 7, checkpoint 7"
     )
-    assert order(SyncReader(), (2, 3)) == (
+    assert order(MetricsReader(), (2, 3)) == (
         "line 0, round 1, round 2, line 2, round 3, checkpoint 3, round 4, line 4, round 5, round 6, line 6, "
         "checkpoint 6, round 7, line 7, checkpoint 7"
     )
@@ -51,7 +51,7 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
 
 @pytest.mark.parametrize("late", BOTH, ids=str)
 def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -> None:
-    session_in(tmp_path / "unbroken", SyncReader()).run()
+    session_in(tmp_path / "unbroken", MetricsReader()).run()
 
     def before(done: int) -> None:
         if done == 5:
@@ -65,7 +65,7 @@ def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -
     assert_same_run(tmp_path / "unbroken", tmp_path / "late")
 
 
-@pytest.mark.parametrize("how", [SyncReader(), *BOTH], ids=["at once", "soon", "late"])
+@pytest.mark.parametrize("how", [MetricsReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyboardInterrupt])
 def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> None:
     def before(done: int) -> None:
@@ -98,7 +98,7 @@ def _spoilt(round_index: int):
     return after
 
 
-@pytest.mark.parametrize("how", [SyncReader(), *BOTH], ids=["at once", "soon", "late"])
+@pytest.mark.parametrize("how", [MetricsReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("next_fails", [False, True])
 def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fails) -> None:
     def before(done: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedcomp.simulation import async_metrics as readings
-from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
+from fedcomp.simulation.async_metrics import MetricsReader, SideStreamReader
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
@@ -40,7 +40,7 @@ def _short(folder: Path, how) -> Session:
 
 def test_a_session_with_a_side_stream_orders_all_that_it_must(tmp_path, streams) -> None:
     """Every operation of a run is held to the waits between the two streams, memory that is given again included."""
-    _short(tmp_path / "at once", SyncReader()).run()
+    _short(tmp_path / "at once", MetricsReader()).run()
     with streams:
         _short(tmp_path / "aside", SideStreamReader(torch.device("cpu"))).run()
     assert_same_run(tmp_path / "at once", tmp_path / "aside")
@@ -121,10 +121,10 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
 def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None:
     algorithm, module = METHODS[name]
     device = torch.device("cuda")
-    for how in (SyncReader(), SideStreamReader(device)):
+    for how in (MetricsReader(), SideStreamReader(device)):
         sim = world.simulation(algorithm(), module, rounds=7)
         parts = list(torch.arange(sum(world.SIZES)).split(list(world.SIZES)))
         recorder = GraphedLoops(CudaGraphs(device)) if graphs else None
         moved = {"dataset": sim.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
         session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
-    assert_same_run(tmp_path / "SyncReader", tmp_path / "SideStreamReader")
+    assert_same_run(tmp_path / "MetricsReader", tmp_path / "SideStreamReader")

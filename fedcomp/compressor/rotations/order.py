@@ -1,7 +1,7 @@
 """A random order of the entries of every row, each row's own: entry (step i + start) mod n becomes the i-th.
 
 `start` is uniform on 0, ..., n - 1, and `step` one of 64 numbers that share no factor with n. So every entry is equally
-likely at every place, and two entries are at nearly independent places: the first m places have their share m / n of a
+likely at every position, and two entries are at nearly independent positions: the first m have their share m / n of a
 row's energy, up to about as much chance as in a uniformly random order, for which random numbers would be sorted.
 
 Shape legend: M rows, n entries that are ordered.
@@ -33,12 +33,12 @@ def draw(key: Key, ids_M: Tensor, size: int) -> tuple[Tensor, Tensor]:
 def apply(values_Mn: Tensor, step_M: Tensor, start_M: Tensor, inverse: bool) -> None:
     """Order the entries of every row in place, or with `inverse` undo it."""
     size = values_Mn.shape[1]
-    places = torch.arange(size, device=values_Mn.device) * step_M[:, None]
-    places = places.add_(start_M[:, None]).remainder_(size)
+    positions = torch.arange(size, device=values_Mn.device) * step_M[:, None]
+    positions = positions.add_(start_M[:, None]).remainder_(size)
     if inverse:
-        values_Mn.copy_(scatter_distinct_(torch.empty_like(values_Mn), places, values_Mn))
+        values_Mn.copy_(scatter_distinct_(torch.empty_like(values_Mn), positions, values_Mn))
     else:
-        values_Mn.copy_(values_Mn.gather(1, places))
+        values_Mn.copy_(values_Mn.gather(1, positions))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""`order.apply` compiled for CPUs: without a tensor of places."""
+"""`order.apply` compiled for CPUs: without a tensor of positions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def apply(values: np.ndarray, first: int, steps: np.ndarray, starts: np.ndarray,
     size = np.uint32(values.shape[1] - first)
     before = np.empty(size, np.float32)
     for row in range(values.shape[0]):
-        piece, step, place = values[row, first:], steps[row], starts[row]
+        piece, step, position = values[row, first:], steps[row], starts[row]
         before[:] = piece
-        back = np.uint32(size - step)  # a step ahead or `back` behind is the same place modulo n
+        back = np.uint32(size - step)  # a step ahead or `back` behind is the same position modulo n
         for index in range(size):
             if inverse:
-                piece[place] = before[index]
+                piece[position] = before[index]
             else:
-                piece[index] = before[place]
-            place = place - back if place >= back else place + step
+                piece[index] = before[position]
+            position = position - back if position >= back else position + step

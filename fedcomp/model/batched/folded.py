@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.accelerated import Form
-from fedcomp.model.batched.all_at_once import ALL_AT_ONCE
 from fedcomp.model.batched.checkpointing import switch_of, turned_on
-from fedcomp.model.batched.functional import Functional
+from fedcomp.model.batched.functional import ALL_AT_ONCE, Functional
 from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.flat import statistics_of, trained_parameters
 from fedcomp.model.lora.linear import LoraLinear, TrainedLinear
@@ -53,7 +52,6 @@ class Folded(Functional):
 
     @property
     def drops_empty_places(self) -> bool:
-        """As in `contract.Model`."""
         return not self.takes_padding or (not self._folds and super().drops_empty_places)
 
     @property

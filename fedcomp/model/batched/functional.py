@@ -20,22 +20,37 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcomp.core.accelerated import Form, tolerance_of
 from fedcomp.core.first_line import first_line
-from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, MOST, NETWORK, NO_VMAP, SLOW_BY_VMAP
 from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
-from fedcomp.model.contract import Batch, Gradient, StepDraws
-from fedcomp.model.flat import Flat, Make, copy_sharing_frozen, flatten, statistics_of
+from fedcomp.model.contract import Batch, Gradient, Model, StepDraws
+from fedcomp.model.flat import Make, copy_sharing_frozen, flatten, statistics_of
 from fedcomp.model.loss import BatchLoss, Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
 
+ALL_AT_ONCE = Form("clients of a network all at once", "one after another")
+NETWORK, MOST = 30.0, 0.3
+"""How much more a network's gradients may differ than a product, as rounding goes through all layers; at most."""
+SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention)
+"""Modules that run faster one client after another on a CPU. vmap runs convolutions as grouped ones in a slow layout,
+and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, batches of 10: 152 ms, a loop 134."""
+NO_VMAP = (nn.RNNBase,)
+"""Modules for which vmap has no rule but takes a slow loop of its own, without an error. The same step of LEAF's LSTM
+(`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread of a busy machine."""
 Outputs = tuple[Tensor, Tensor]
 """Of a module, and its new statistics [C]."""
 
 
-class Functional(Flat):
+class _Thread(threading.local):
+    """A thread's own copy of the module, and the device of its buffers that are no statistics; None before its use."""
+
+    module: nn.Module | None = None
+    device: torch.device | None = None
+
+
+class Functional(Model):
     """A model run as the module itself, one client after another, or all at once by `vmap` where that pays.
 
     Attributes:
@@ -67,7 +82,7 @@ class Functional(Flat):
         self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
         checkpointed = switch_of(module) is not None
         self.vmap_refused = checkpointed or any(isinstance(part, NO_VMAP) for part in module.modules())
-        self._own = threading.local()
+        self._own = _Thread()
         self.draws_in_training = self.draws_anywhere = may_draw(module)
         self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
         if input_shape is not None:
@@ -84,7 +99,6 @@ class Functional(Flat):
 
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
-        """As `contract.Model`."""
         found = self._trained(False, theta, batch, draws)
         return found.loss, found.stats
 
@@ -141,13 +155,11 @@ class Functional(Flat):
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         self._worker().eval()
         return self._call(theta, stats.to(theta.dtype), as_inputs(x, theta.dtype))[0]
 
     @property
     def drops_empty_places(self) -> bool:
-        """As in `contract.Model`."""
         return not self.takes_padding or self.vmap_refused or ALL_AT_ONCE.refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
@@ -203,7 +215,7 @@ class Functional(Flat):
 
     def _worker(self) -> nn.Module:
         """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
-        if not hasattr(self._own, "module"):
+        if self._own.module is None:
             self._own.module = copy_sharing_frozen(self.module)
             self._own.places, self._own.drawing = Places(), Drawing()
             leave_out(self._own.module, self._own.places)
@@ -217,7 +229,7 @@ class Functional(Flat):
 
         A CUDA graph cannot capture a copy from the host.
         """
-        if getattr(self._own, "device", None) != device:
+        if self._own.device != device:
             self._own.device = device
             self._own.others = {
                 name: buffer.to(device) for name, buffer in self.module.named_buffers() if name not in self.stat_names

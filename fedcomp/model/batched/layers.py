@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,11 +50,8 @@ class Pass:
         return self.parameters[0].shape[0]
 
 
-class Layer(Protocol):
-    """One step of the chain."""
-
-    def __call__(self, x: Tensor, state: Pass) -> Tensor:
-        """Outputs from inputs, images or features as the module docstring says."""
+Layer = Callable[[Tensor, Pass], Tensor]
+"""One step of the chain: outputs from inputs, images or features as the module docstring says."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from fedcomp.model.batched.convolution import TRIAL, Convolution, like_samples
 from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
-from fedcomp.model.flat import Flat, Make
+from fedcomp.model.contract import Batch, Gradient, Model, StepDraws
+from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
 from fedcomp.model.tunable import TunableOperation, Workload
 
 
-class Stacked(Flat):
+class Stacked(Model):
     """A model whose M clients run as one: grouped convolutions, batched matrix products, BatchNorm over M*C channels.
 
     Computes in the dtype of `theta`, but for products of a lower `precision`. Call it under `torch.no_grad()` or none,
@@ -87,7 +87,6 @@ class Stacked(Flat):
         return {"model": self.layers, "input": size.shape, "batch": size.batch, "products": str(self.products)}
 
     def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
-        """As `contract.Model`."""
         batch = _real_places(theta, batch)
         leaf = theta.detach().requires_grad_()
         with torch.enable_grad():
@@ -98,14 +97,9 @@ class Stacked(Flat):
 
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
-        """As `contract.Model`."""
         batch = _real_places(theta, batch)
         outputs, stats = self._forward(theta, batch.stats, batch.x, batch.weight, training=True, draws=draws)
         return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), stats
-
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.FusesSgd`: stacked layers are trained step by step."""
-        return None
 
     def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""
@@ -117,7 +111,6 @@ class Stacked(Flat):
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         return self._forward(theta[None], stats[None], x[None], None, training=False)[0][0]
 
     def _tensors(self, theta: Tensor) -> list[Tensor]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from fedcomp.model.contract import AnyModel
-from fedcomp.model.flat import Flat, copy_sharing_frozen, frozen_tensors
+from fedcomp.model.contract import AnyModel, Model
+from fedcomp.model.flat import copy_sharing_frozen, frozen_tensors
 from fedcomp.model.lora.linear import LoraLinear
 
 
@@ -27,7 +27,7 @@ def moved(model: AnyModel, change: Tensor) -> AnyModel:
     """
     if not change.numel():
         return model
-    assert isinstance(model, Flat), "only networks have adapters"
+    assert isinstance(model, Model), "only networks have adapters"
     base = model.frozen_on(change)
     return model.with_frozen({name: _sum(layer, base[name], own) for name, layer, own in _each(model.module, change)})
 

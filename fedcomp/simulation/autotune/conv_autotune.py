@@ -20,9 +20,10 @@ from fedcomp.core.accelerated import Form, check_usable, is_safe
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, ClientForms, TunableModel, TunableOperation, Workload
+from fedcomp.provenance.machine import processor
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.chunk_autotune import AtOnce, fastest_at_once
-from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
+from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
 
@@ -202,7 +203,7 @@ def _client_seconds(model: TunableModel, size: Workload, forms: Sequence[str]) -
 def _circumstances(device: torch.device) -> dict[str, Any]:
     """What every measurement depends on, whatever is measured."""
     return {
-        "device": device_name(device),
+        "device": processor(device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads() if device.type == "cpu" else 0,
         "deterministic": torch.are_deterministic_algorithms_enabled(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,16 +43,6 @@ def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], 
 def cache_folder() -> Path:
     """The folder of the cache."""
     return folders.cache_folder() / "measured"
-
-
-def device_name(device: torch.device) -> str:
-    """The kind of device, as its maker calls it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with contextlib.suppress(OSError, StopIteration, IndexError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith("model name")).split(":")[1].strip()
-    return platform.processor() or platform.machine()
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:

@@ -80,16 +80,13 @@ class ClientChunk:
 
     @property
     def tensors(self) -> tuple[ParameterTensor, ...]:
-        """The model's parameter tensors."""
         return tensors_of(self.model)
 
     @property
     def num_samples(self) -> Tensor:
-        """[M] int64 samples that each client holds."""
         return to_device(self.sizes, self.ids.device)
 
     def num_steps(self, batching: Batching) -> Tensor:
-        """[M] int64 steps that each client makes."""
         return to_device(num_steps(self.sizes, batching), self.ids.device)
 
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
@@ -166,7 +163,6 @@ class ClientChunk:
         return batch_schedule(self.ids, self.sizes, batching, self.key.fold_in("batch"))
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """All samples once, in order and as they are."""
         return self._steps(in_order(self.ids, self.sizes, batch_size), augments=False)
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,17 +67,14 @@ class Executor:
 
     @property
     def num_clients(self) -> int:
-        """N."""
         return len(self.shards.sizes)
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Sizes of the parameter tensors."""
         return self.model.layers
 
     @property
     def tensors(self) -> tuple[ParameterTensor, ...]:
-        """What the parameter tensors are."""
         return tensors_of(self.model)
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
@@ -128,7 +125,6 @@ class Executor:
         return replace(self, model=moved(self.model, change), loop_runner=None)
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-        """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 
     def _all_or_error(self, parts: Iterable[Any]) -> Iterable[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ _FAILED: list[Any] = []
 """Graphs whose capture failed. They must not be freed: torch's allocator may still ask them which memory is theirs."""
 
 
-class Capture(Protocol):
-    """A way to repeat work."""
+class Capture:
+    """Repeats work by running it again: the reference, and the fallback where no graph can be captured."""
 
     def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
         """A function that does the same as `work` whenever it is called.
@@ -31,17 +31,10 @@ class Capture(Protocol):
             work: reads and writes tensors that outlive it, and reads no values back to the host.
             changed: the tensors that it changes; capturing restores them.
         """
-
-
-class Eager:
-    """Runs the work again: the reference, and the fallback where no graph can be captured."""
-
-    def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
-        """The work itself."""
         return work
 
 
-class CudaGraphs:
+class CudaGraphs(Capture):
     """Captures the work as a CUDA graph, replayed by one launch.
 
     All graphs share one pool of memory; tensors that must keep their values between replays are outside of it. All are

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import step_by_step
 from fedcomp.core.accelerated import Form, code_of, is_safe, plainly
 from fedcomp.core.to_device import to_device
-from fedcomp.model.contract import Batch, FusesSgd, TrainFused
+from fedcomp.model.contract import Batch, Model, TrainFused
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 
@@ -35,30 +36,35 @@ class FusedLoops:
     """Implements `LoopRunner`: plain SGD without a gradient hook, on a model that trains its clients in one launch.
 
     Attributes:
-        otherwise: runs all other loops.
+        otherwise: runs all other loops; None: they run step by step.
     """
 
-    otherwise: LoopRunner
+    otherwise: LoopRunner | None = None
 
     def run(self, loop: LocalLoop) -> LocalResult | None:
         """What `step_by_step` returns, but for rounding; None where the steps have to be made one by one."""
-        data, decay, train = loop.data, loop.solver.plain_sgd_decay, _train(loop)
-        if train is None or decay is None:
-            return self.otherwise.run(loop)
-        steps, trial = data.schedule(loop.solver.batching), _Trial(loop, decay)
-        result = _at_once(loop, steps, train, decay)
-        about = f"{type(data.model).__name__}, batches of {loop.solver.batch_size}"
-        tolerance = ON_CPU if loop.theta.device.type == "cpu" else TOLERANCE
-        if not STEPS.agrees(about, partial(trial.at_once, train), trial.one_by_one, tolerance):
-            return self.otherwise.run(loop)
-        data.count(steps.counts)
-        return result
+        found = _fused(loop)
+        return self.otherwise.run(loop) if found is None and self.otherwise is not None else found
+
+
+def _fused(loop: LocalLoop) -> LocalResult | None:
+    """All steps at once; None where they cannot be, or give other results."""
+    data, decay, train = loop.data, loop.solver.plain_sgd_decay, _train(loop)
+    if train is None or decay is None:
+        return None
+    steps, trial = data.schedule(loop.solver.batching), _Trial(loop, decay)
+    result = _at_once(loop, steps, train, decay)
+    about = f"{type(data.model).__name__}, batches of {loop.solver.batch_size}"
+    tolerance = ON_CPU if loop.theta.device.type == "cpu" else TOLERANCE
+    if not STEPS.agrees(about, partial(trial.at_once, train), trial.one_by_one, tolerance):
+        return None
+    data.count(steps.counts)
+    return result
 
 
 def _train(loop: LocalLoop) -> TrainFused | None:
-    model, dataset = loop.data.model, loop.data.dataset
-    fits = loop.grad_fn is None and loop.theta.dtype == torch.float32 and not dataset.augments
-    if not fits or STEPS.refused or not isinstance(model, FusesSgd):
+    model, dataset = cast(Model, loop.data.model), loop.data.dataset  # solvers train networks only
+    if STEPS.refused or loop.grad_fn is not None or loop.theta.dtype != torch.float32 or dataset.augments:
         return None
     return model.fused_sgd(dataset.train.x, dataset.train.y, loop.solver.batch_size)
 
@@ -106,14 +112,6 @@ class _Trial:
         return LocalLoop(solver, data, theta, stats, rate)
 
 
-@dataclass(frozen=True)
-class StepByStep:
-    """Implements `LoopRunner`: every loop runs step by step."""
-
-    def run(self, loop: LocalLoop) -> None:
-        """None."""
-
-
 def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | None:
     """Runs loops as a whole where the model can, and others as CUDA graphs where there are any and `graphs`.
 
@@ -122,6 +120,6 @@ def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | No
     if is_safe():
         return None
     if device.type == "cpu":
-        return FusedLoops(StepByStep())
+        return FusedLoops()
     loops = code_of("fedcomp.simulation.cuda_graphs.graphed_loop") if graphs and can_capture(device) else None
     return None if loops is None else FusedLoops(loops.GraphedLoops(CudaGraphs(device)))

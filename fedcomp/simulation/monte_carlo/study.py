@@ -96,7 +96,6 @@ class MonteCarloStudy:
 
     @property
     def rounds(self) -> int:
-        """Number of rounds."""
         return self.repetitions[0].rounds
 
     @property
@@ -106,7 +105,6 @@ class MonteCarloStudy:
 
     @property
     def model(self) -> AnyModel:
-        """The model of each repetition."""
         return self.repetitions[0].model
 
     def init(self) -> Any:

@@ -80,12 +80,10 @@ class VmappedClients:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Sizes of the parameter tensors."""
         return self.executor.layers
 
     @property
     def tensors(self) -> tuple[ParameterTensor, ...]:
-        """What the parameter tensors are."""
         return self.executor.tensors
 
     def moved(self, change: Tensor) -> VmappedClients:

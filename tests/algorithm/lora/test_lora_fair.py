@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
 from fedcomp.core.lora_layout import LoraLayout
-from fedcomp.model.flat import Flat
+from fedcomp.model.contract import Model
 from tests.algorithm.lora.planted import planted
 from tests.lora_networks import lora_mlp, lora_mlp_head
 from tests.parts import Compressor, Dense, ErrorFeedback, Sgd, TopK
@@ -17,7 +17,7 @@ SGD, DENSE = Sgd(lr=0.1, batch_size=4), Compressor(Dense())
 
 @pytest.mark.parametrize("ridge", [1e-6, 0.5])
 def test_b_is_corrected_by_least_squares_and_all_else_is_the_mean(ridge: float) -> None:
-    layout = LoraLayout.of(Flat(lora_mlp_head()).tensors)
+    layout = LoraLayout.of(Model(lora_mlp_head()).tensors)
     rows, weight = planted(torch.arange(4), layout.dim), torch.tensor([0.8, 0.6, 0.4, 0.2])
     found = LoRAFAIR(SGD, DENSE, ridge).corrected(layout, rows, weight)
     p = (weight / 2).double()
@@ -36,7 +36,7 @@ def test_b_is_corrected_by_least_squares_and_all_else_is_the_mean(ridge: float) 
 
 
 def test_equal_clients_need_no_correction() -> None:
-    layout = LoraLayout.of(Flat(lora_mlp()).tensors)
+    layout = LoraLayout.of(Model(lora_mlp()).tensors)
     row = planted(torch.tensor([3]), layout.dim)
     found = LoRAFAIR(SGD, DENSE).corrected(layout, row.expand(3, -1), torch.ones(3))
     torch.testing.assert_close(found, row[0])

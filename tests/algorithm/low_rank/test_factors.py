@@ -12,7 +12,7 @@ from fedcomp.algorithm.low_rank.factors import FactorPattern, Factors, FactorTyp
 from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
-from fedcomp.model.flat import Flat
+from fedcomp.model.contract import Model
 from fedcomp.model.networks.cnn_bn import cnn4_bn
 from tests.looped import looped
 
@@ -76,7 +76,7 @@ SIZES = [  # input, type, trained numbers, dense ones, ratio left
 
 @looped("shape, kind, trained, dense", SIZES)
 def test_sizes_of_the_papers_networks(shape, kind: str, trained: int, dense: int) -> None:
-    tensors = Flat(cnn4_bn(shape, 10)).tensors
+    tensors = Model(cnn4_bn(shape, 10)).tensors
     algorithm = FedMUD(Sgd(lr=0.01), kind)
     factors = algorithm.factors(tensors)
     assert sum(factors.trained) == trained

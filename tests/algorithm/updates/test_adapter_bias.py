@@ -8,13 +8,13 @@ import torch
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
-from fedcomp.model.flat import Flat
+from fedcomp.model.contract import Model
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
-TENSORS = Flat(lora_mlp_head()).tensors
+TENSORS = Model(lora_mlp_head()).tensors
 LAYOUT = LoraLayout.of(TENSORS)
 
 

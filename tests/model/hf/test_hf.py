@@ -11,8 +11,8 @@ import torch
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.contract import Batch
-from fedcomp.model.flat import Flat, copy_sharing_frozen
+from fedcomp.model.contract import Batch, Model
+from fedcomp.model.flat import copy_sharing_frozen
 from fedcomp.model.hf.folder import files_read
 from fedcomp.model.hf.hf import network
 from fedcomp.wire import SharedKnowledge
@@ -34,9 +34,9 @@ def folder(tmp_path_factory):
 
 def test_floats_by_hand() -> None:
     """Llama of width 32, 4 heads and 2 of keys, 2 layers; adapters of rank 4 on q (32 to 32) and v (32 to 16)."""
-    layout = LoraLayout.of(Flat(module(**QV)).tensors)
+    layout = LoraLayout.of(Model(module(**QV)).tensors)
     assert (layout.a.size, layout.b.size, layout.rest.size) == (512, 384, 0)
-    only_b = LoraLayout.of(Flat(module(**QV, trains="b")).tensors)
+    only_b = LoraLayout.of(Model(module(**QV, trains="b")).tensors)
     assert (only_b.a.size, only_b.dim) == (0, 384)
 
 
@@ -55,7 +55,7 @@ OPT_125M = {
 def test_the_message_of_opt_125m_from_its_config_alone() -> None:
     """Rank 8 on q and v: 12 layers x 2 x (8 x 768 + 768 x 8) floats; nothing is allocated."""
     with torch.device("meta"):
-        model = Flat(module("opt", config=OPT_125M, rank=8, targets=["q_proj", "v_proj"]))
+        model = Model(module("opt", config=OPT_125M, rank=8, targets=["q_proj", "v_proj"]))
     assert model.dim == 294_912
     assert all(tensor.is_meta for tensor in model.frozen.values())
     assert sum(tensor.numel() for tensor in model.frozen.values()) == 125_239_296
@@ -68,7 +68,7 @@ def test_the_message_of_opt_125m_from_its_config_alone() -> None:
 
 def test_rotary_tables_are_no_statistics_and_a_shared_embedding_counts_once() -> None:
     tied = {**CONFIGS["llama"], "vocab_size": 259, "tie_word_embeddings": True}
-    whole = Flat(module(adapter="none", config=tied))
+    whole = Model(module(adapter="none", config=tied))
     assert (whole.num_stats, whole.dim) == (0, 26_880)
 
 
@@ -76,7 +76,7 @@ def test_the_right_layers_in_the_models_order() -> None:
     """OPT has v before q."""
     names = [name for name, one in module("opt", **QV).named_parameters() if one.requires_grad][:4]
     assert [name.split(".")[-2] for name in names] == ["v_proj", "v_proj", "q_proj", "q_proj"]
-    of_gpt2 = Flat(module("gpt2", targets=["c_attn"])).tensors
+    of_gpt2 = Model(module("gpt2", targets=["c_attn"])).tensors
     assert (of_gpt2[0].lora.inputs, of_gpt2[0].lora.outputs) == (32, 96)
 
 

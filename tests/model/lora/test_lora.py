@@ -8,7 +8,8 @@ from torch import nn
 
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
-from fedcomp.model.flat import Flat, draw, reset
+from fedcomp.model.contract import Model
+from fedcomp.model.flat import draw, reset
 from fedcomp.model.lora.add import add_lora
 from fedcomp.model.lora.linear import LoraLinear, by_client
 from fedcomp.model.loss import loss_of
@@ -87,7 +88,7 @@ def test_targets_are_chosen_by_name() -> None:
     assert isinstance(module.last, LoraLinear)
     assert isinstance(module.first, nn.Linear)
     assert [name for name, one in module.named_parameters() if one.requires_grad] == ["last.lora_A", "last.lora_B"]
-    assert Flat(add_lora(net(), 2, 4.0, rslora=True)).tensors[0].lora.scale == pytest.approx(4 / 2**0.5)
+    assert Model(add_lora(net(), 2, 4.0, rslora=True)).tensors[0].lora.scale == pytest.approx(4 / 2**0.5)
 
 
 def test_constants_of_a_module_are_no_statistics() -> None:

@@ -11,7 +11,6 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from fedcomp.core import accelerated
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.batched import convolution
@@ -26,13 +25,13 @@ from fedcomp.simulation.autotune import timing_cache as measured
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from fedcomp.simulation.autotune.timing_cache import cached_timings, seconds_of
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.capture import Capture
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import _planned
 from fedcomp.wire import Ledger
 from tests.parts import Full, Sgd, fedavg
-from tests.trusting import Trusting
+from tests.trusting import trust
 
 CPU = torch.device("cpu")
 
@@ -95,7 +94,7 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
 
     def settle(run: str, device: str = "one", mode: str = "measure"):
-        monkeypatch.setattr(plan, "device_name", lambda _: device)
+        monkeypatch.setattr(plan, "processor", lambda _: device)
         before = len(asked)
         settled = plan_convolutions(_simulation(), mode, 2, 3, False, tmp_path / run)
         return settled, len(asked) - before
@@ -120,8 +119,8 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     assert [candidates_on(device, 3) for device in (cuda, CPU)] == [FORMS, FORMS[:3]]
     assert [candidates_on(device, 1) for device in (cuda, CPU)] == [FORMS[:1]] * 2
     asked = _timed(monkeypatch, times)
-    monkeypatch.setattr(plan, "device_name", lambda _: "one")
-    monkeypatch.setattr(accelerated, "_current", Trusting())  # no streams are there
+    monkeypatch.setattr(plan, "processor", lambda _: "one")
+    trust(monkeypatch)  # no streams are there
     without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
     monkeypatch.setattr(convolution, "can_fork", lambda device: True)
     monkeypatch.setattr(
@@ -195,13 +194,13 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
     """Within CUDA graphs if the run records its loops, and remembered apart from measurements outside of them."""
     recorded: list[str] = []
 
-    class Graphs(Eager):
+    class Graphs(Capture):
         def __init__(self, device: torch.device, what: str) -> None:
             recorded.append(what)
 
     monkeypatch.setattr(plan, "CudaGraphs", Graphs)
     monkeypatch.setattr(plan, "can_capture", lambda _: graphs)
-    loops = GraphedLoops(Eager()) if graphs else None
+    loops = GraphedLoops(Capture()) if graphs else None
     plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, 3, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
     assert recorded == (layers if graphs else [])

@@ -11,7 +11,7 @@ from torch import nn
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.pytree import flatten
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager
+from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import MOST_LOOPS, GraphedLoops
 from tests.conformance import world
 from tests.simulation.cuda_graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
@@ -33,7 +33,7 @@ def _simulation(name: str, module, sizes, recorder):
 def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
     states = [
         flatten(world.run(_simulation(name, module, sizes, GraphedLoops(capture))))
-        for capture in (CudaGraphs(torch.device("cuda")), Eager())
+        for capture in (CudaGraphs(torch.device("cuda")), Capture())
     ]
     assert not [record for record in caplog.records if "cannot be captured" in record.message]
     for part in states[0]:
@@ -64,7 +64,7 @@ def test_graphs_outlive_those_that_are_dropped() -> None:
         for index in range(MOST_LOOPS + 4)
     ]
     states: list[list[dict[str, torch.Tensor]]] = []
-    for capture in (CudaGraphs(torch.device("cuda")), Eager()):
+    for capture in (CudaGraphs(torch.device("cuda")), Capture()):
         recorder = GraphedLoops(capture)
         simulations = [replace(_simulation("sgd", _wide, ALIKE, recorder), algorithm=one) for one in algorithms]
         shared = [replace(one, model=simulations[0].model, dataset=simulations[0].dataset) for one in simulations]

@@ -20,7 +20,7 @@ from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager, can_capture
+from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs, can_capture
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
@@ -84,7 +84,7 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
 @looped("sizes", [ALIKE, RAGGED])
 def test_gradients_are_counted_once(name, sizes) -> None:
     spent = []
-    for recorder in (None, GraphedLoops(StrictCapture()), GraphedLoops(Eager())):
+    for recorder in (None, GraphedLoops(StrictCapture()), GraphedLoops(Capture())):
         sim, ledger = world.simulation(PLAIN[name], sizes=sizes, chunk_size=3, rounds=2), Ledger()
         world.run(world.variant(sim, loop_runner=recorder, participation=world.FULL), ledger=ledger)
         spent.append(ledger.counters()["gradients"])
@@ -211,7 +211,7 @@ def test_a_failed_capture_leaves_the_same_bits_and_one_line(caplog, monkeypatch)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(CudaGraphs, "_captured", fails)
-    plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, GraphedLoops(one)) for one in (CudaGraphs(CPU), Eager()))
+    plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, GraphedLoops(one)) for one in (CudaGraphs(CPU), Capture()))
     assert all(torch.equal(plain[part], eager[part]) for part in plain)
     lines = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert lines == [

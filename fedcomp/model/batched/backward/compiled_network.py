@@ -86,7 +86,6 @@ class CompiledNetwork(Stacked):
 
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
-        """As `contract.Model`."""
         if not self._compiled(theta):
             return super().batch_loss(theta, batch, draws)
         x = batch.x
@@ -96,7 +95,7 @@ class CompiledNetwork(Stacked):
         return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.FusesSgd`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""
+        """As `contract.Model`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""
         if x.device.type != "cpu":
             return super().fused_sgd(x, y, batch_size)
         plain = x.dtype in (torch.uint8, torch.float32) and x.is_contiguous() and self._has_default_forms()
@@ -130,7 +129,6 @@ class CompiledNetwork(Stacked):
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
         if not self._compiled(theta):
             return super().outputs(theta, stats, x)
         found = theta.new_empty(len(x), self.small.denses[-1].num_out)
@@ -144,7 +142,6 @@ class CompiledNetwork(Stacked):
         return found if agrees else self.outputs(theta, stats, x)
 
     def outputs_at_once(self, theta: Tensor) -> int | None:
-        """As `contract.Model`."""
         return EVALUATED_AT_ONCE if self._compiled(theta) else None
 
     def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:

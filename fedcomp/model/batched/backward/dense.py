@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.model.batched.layers import RELU, Activation, Flatten, Layer, Linear
-from fedcomp.model.flat import Flat
+from fedcomp.model.contract import Model
 from fedcomp.model.loss import Loss, cross_entropy
 
 
@@ -124,7 +124,7 @@ def dense_rows(denses: Sequence[DenseLayer]) -> np.ndarray:
     return np.array(rows, np.int64)
 
 
-def dense_layers(flat: Flat, chain: list[Layer] | None, expected: int = 0) -> tuple[DenseLayer, ...] | None:
+def dense_layers(flat: Model, chain: list[Layer] | None, expected: int = 0) -> tuple[DenseLayer, ...] | None:
     """The chain as dense layers whose parameters follow one another in the row, from tensor `expected` to the last one.
 
     None where it is anything else, and where a tensor is frozen.

@@ -43,7 +43,6 @@ class Perceptron(Stacked):
 
     @torch.no_grad()
     def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
-        """As `contract.Model`."""
         x = batch.x.flatten(2)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
@@ -56,13 +55,12 @@ class Perceptron(Stacked):
 
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
-        """As `contract.Model`."""
         rows = theta.contiguous().to(self.products or theta.dtype)
         z_MOB = dense_forward(self.denses, dense_views(self.denses, rows), batch.x.flatten(2).to(rows.dtype))[-1]
         return exact_mean_loss(self.loss, z_MOB.mT, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.FusesSgd`, in one Triton kernel; None unless there is one small hidden layer, with ReLU."""
+        """As `contract.Model`, in one Triton kernel; None unless there is one small hidden layer, with ReLU."""
         if not has_triton(x.device) or len(self.denses) != 2 or self.products is not None:
             return None
         first, second = self.denses
@@ -80,7 +78,6 @@ class Perceptron(Stacked):
         return partial(mlp_triton.train, (x, y), constants, places)
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
-        """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
         return self.outputs_of_rows(theta[None], x)[0]
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from torch.nn import functional
 from fedcomp.model.batched.backward.dense import DenseLayer, dense_layers
 from fedcomp.model.batched.convolution import Convolution
 from fedcomp.model.batched.layers import RELU, Activation, Layer, Pooling
-from fedcomp.model.flat import Flat
+from fedcomp.model.contract import Model
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 
 MOST_PAIRS = 512
@@ -91,7 +91,7 @@ class SmallNetwork:
         return np.array(rows, np.int64).reshape(-1, ROW)
 
 
-def small_network(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallNetwork | None:
+def small_network(flat: Model, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallNetwork | None:
     """The chain as a `SmallNetwork`; None where it is anything else, or too wide or too narrow to gain."""
     if flat.frozen or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
         return None
@@ -117,7 +117,7 @@ def has_fused_multiply_add() -> bool:
     return platform.machine() in ("arm64", "aarch64") or not without
 
 
-def _block(rest: list[Layer], shape: tuple[int, ...], flat: Flat) -> tuple[Block | None, int]:
+def _block(rest: list[Layer], shape: tuple[int, ...], flat: Model) -> tuple[Block | None, int]:
     """The block at the head of `rest` and how many layers it takes; None where a block has no such form."""
     layer = rest[0]
     assert isinstance(layer, Convolution)

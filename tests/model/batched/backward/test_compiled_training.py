@@ -21,7 +21,7 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, loop_runner_on
 from tests.looped import looped
 from tests.model.batched.backward.interpreted_mlp import ALIKE, RAGGED, Other, Refusing
 
@@ -125,8 +125,7 @@ def test_what_is_trained_in_one_call() -> None:
     model.set_conv_algorithms(["looped"])
     assert FusedLoops(Other(reached)).run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
     assert reached == ["other"] * (len(stepwise) + 1)
-    assert StepByStep().run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
-    assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops(StepByStep())
+    assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops()
 
 
 @looped("wrong", [3, -1])
