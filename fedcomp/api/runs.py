@@ -94,9 +94,14 @@ class Run:
 
         There are several where clients have models of their own, or masks are drawn.
         """
-        from fedcomp.api.trained_model import trained_models
+        from fedcomp.api.trained_model import modules_of, trained_run
 
-        return trained_models(self.folder, round, trust_code)
+        trained = trained_run(self.folder, trust_code=trust_code)
+        if round not in ("last", trained.round):
+            raise ValueError(
+                f"{self.folder} has no model of round {round}: a run keeps its last one, of {trained.round}"
+            )
+        return modules_of(trained)
 
 
 Runs = Run | str | Path | Iterable[Run | str | Path]

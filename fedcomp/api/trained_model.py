@@ -114,24 +114,8 @@ def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
     return config
 
 
-def trained_models(folder: Path, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
-    """The modules with the weights that `test` metrics are of, which are means over them.
-
-    Args:
-        folder: of the run.
-        round: "last", or the number of rounds of its checkpoint.
-        trust_code: as in `trained_run`.
-    Raises:
-        ValueError: as `trained_run`, or the checkpoint is of another round.
-    """
-    run = trained_run(folder, trust_code=trust_code)
-    if round not in ("last", run.round):
-        raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {run.round}")
-    return modules_of(run)
-
-
 def modules_of(run: TrainedRun) -> list[nn.Module]:
-    """As `trained_models`, of a run that is read."""
+    """The modules with the weights that `test` metrics are of, which are means over them."""
     models = run.models
     module = moved_module(run.network.module, models.change)
     rows = range(len(models.theta))

@@ -1,4 +1,4 @@
-"""What a part's options may be, declared where they stand: as the types of a dataclass's fields.
+"""What a part's options may be, declared where they stand: as the types of a dataclass's fields, or of arguments.
 
 scale: Literal["mean", "fixed"] = "mean"
 fraction: Annotated[float | None, Within("(0, 1]", "the share of entries that is sent")] = 0.1
@@ -13,13 +13,16 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace, UnionType
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fedcomp.core.validate import check_choice, check_count, check_interval
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,25 @@ class CheckedOptions:
             allowed.check(self.prefix + name, vars(self)[name])
 
 
+def checked(prefix: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """A function whose arguments must be what it declares, as the options of `CheckedOptions`."""
+
+    def wrap(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            given = signature.bind(*args, **options)
+            given.apply_defaults()
+            for name, allowed in _declared(function):
+                allowed.check(prefix + name, given.arguments[name])
+            return function(*args, **options)
+
+        return call
+
+    return wrap
+
+
 @dataclass(frozen=True)
 class _Allowed:
     words: tuple[object, ...]
@@ -74,10 +96,11 @@ class _Allowed:
 
 
 @functools.cache
-def _declared(part: type) -> tuple[tuple[str, _Allowed], ...]:
-    """(name, what is allowed) of each field that declares it."""
+def _declared(part: Callable[..., object]) -> tuple[tuple[str, _Allowed], ...]:
+    """(name, what is allowed) of each field of a class, or argument of a function, that declares it."""
     found = []
-    for name, hint in field_types(part, declarations=True).items():
+    hints = field_types(part, True) if isinstance(part, type) else types_in(part.__annotations__, part.__module__, True)
+    for name, hint in hints.items():
         arms = _arms(hint)
         words = tuple(word for arm in arms if get_origin(arm) is Literal for word in get_args(arm))
         said = [one for arm in arms if get_origin(arm) is Annotated for one in arm.__metadata__]

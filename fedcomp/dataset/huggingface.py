@@ -22,7 +22,7 @@ from fedcomp.dataset.fetch import below
 from fedcomp.dataset.saved import load_saved
 
 if TYPE_CHECKING:
-    from fedcomp.dataset.contract import Dataset, Samples, Task
+    from fedcomp.dataset.contract import Dataset, Task
     from fedcomp.dataset.tables.cells import Cells
     from fedcomp.dataset.tables.csv import Missing
     from fedcomp.dataset.tables.tabular import Scaling
@@ -193,13 +193,9 @@ def _numbered(splits: Sequence[Split], column: str, argument: str) -> tuple[list
     return names, [np.array([numbers[cell] for cell in own], np.int64) for own in cells]
 
 
-def _with_owners(splits: Sequence[Split], owner: str | None, samples: list[Samples]) -> list[Samples]:
-    import torch
-
-    if owner is None:
-        return samples
-    numbers = _numbered(splits, owner, "owner")[1]
-    return [replace(one, owner=torch.from_numpy(own)) for one, own in zip(samples, numbers)]
+def _owners(splits: Sequence[Split], owner: str | None) -> list[np.ndarray | None]:
+    """The number of each sample's owner in each split; None: not known."""
+    return [None] * len(splits) if owner is None else [*_numbered(splits, owner, "owner")[1]]
 
 
 def _pictures(
@@ -224,12 +220,12 @@ def _pictures(
     check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     classes, labels = _numbered(splits, target, "target")
     samples, first_coloured = [], ""
-    for kind, split, own in zip(("training", "test"), splits, labels):
+    for kind, split, own, of in zip(("training", "test"), splits, labels, _owners(splits, owner)):
         names = [f"{row} of the {kind} split" for row in range(len(split))]
         pixels, coloured = stack(names, lambda row, split=split: split[row][input], size)  # type: ignore[misc]
         first_coloured = first_coloured or coloured
-        samples.append(Samples(torch.from_numpy(pixels), torch.from_numpy(own)))
-    samples = _with_owners(splits, owner, samples)
+        numbers = None if of is None else torch.from_numpy(of)
+        samples.append(Samples(torch.from_numpy(pixels), torch.from_numpy(own), numbers))
     kept = num_channels(channels, first_coloured)
     samples = [replace(one, x=one.x[..., :kept]) for one in samples]
     train, test = samples if len(samples) > 1 else split_classes(samples[0], *held_out)
@@ -250,7 +246,7 @@ def _texts(
     from fedcomp.dataset.split import split_classes, split_rows
 
     documents = [[str(text or "").encode() for text in split[input]] for split in splits]
-    owners = [None] * len(splits) if owner is None else _numbered(splits, owner, "owner")[1]
+    owners = _owners(splits, owner)
     if target is not None:
         classes, labels = _numbered(splits, target, "target")
         samples = [beginnings(*each, window) for each in zip(documents, labels, owners)]
@@ -259,6 +255,6 @@ def _texts(
     if len(splits) == 1:
         rows = split_rows(len(documents[0]), *held_out)
         documents = [[documents[0][row] for row in own] for own in rows if len(own)]
-        owners = [None if owners[0] is None else owners[0][own] for own in rows if len(own)]
+        owners = [None if (of := owners[0]) is None else of[own] for own in rows if len(own)]
     samples = [windows(*each, window) for each in zip(documents, owners)]
     return Dataset(name, samples[0], samples[-1], "next_token", BYTES, vocab_size=BYTES)

@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.core.ranges import Whole, Within, checked
+from fedcomp.core.validate import check_count
 from fedcomp.dataset import byte_tokens
 from fedcomp.dataset.fetch import below
 
@@ -29,27 +30,27 @@ if TYPE_CHECKING:
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols; a symbol's token is its place. The newline never occurs: a role's lines are joined."""
-Targets = Literal["last", "all"]
-Join = Literal["blank", "newline"]
+Windows = Annotated[int | None, Whole(meaning="a number of windows; null for all")]
 
 
+@checked("dataset.")
 def load(
     root: str = ".",
     path: str = "tinyshakespeare.txt",
     min_chars: int = 160,
-    train_fraction: float = 0.9,
-    max_samples: int | None = 500,
-    max_test: int | None = 8000,
+    train_fraction: Annotated[float, Within("(0, 1)")] = 0.9,
+    max_samples: Windows = 500,
+    max_test: Windows = 8000,
     leaf_only: bool = False,
     upper: bool = False,
     delete: str = "$",
-    targets: Targets = "last",
-    window: int = 80,
-    stride: int = 1,
-    test_stride: int = 1,
+    targets: Literal["last", "all"] = "last",
+    window: Annotated[int, Whole(meaning="tokens that a model sees")] = 80,
+    stride: Annotated[int, Whole(meaning="tokens from a training window to the next")] = 1,
+    test_stride: Annotated[int, Whole(meaning="tokens from a test window to the next")] = 1,
     bytes: bool = False,
-    after_block: int = 0,
-    join: Join = "blank",
+    after_block: Annotated[int, Whole(0, "speeches to leave out")] = 0,
+    join: Literal["blank", "newline"] = "blank",
     role_as_label: bool = False,
 ) -> Dataset:
     """Windows of L = 80 characters of every role; a role of c characters has c - L.
@@ -69,7 +70,7 @@ def load(
 
     from fedcomp.dataset.contract import Dataset
 
-    _check(min_chars, train_fraction, max_samples, max_test, targets, window, stride, test_stride, after_block, join)
+    check_count("dataset.min_chars", min_chars, window + 1, "enough for one window")
     if role_as_label and targets != "last":
         raise ValueError(f"dataset.role_as_label has one target a window: leave out dataset.targets={targets}")
     file = below(root, path)[0]
@@ -116,30 +117,6 @@ def load(
 def data_files(root: str = ".", path: str = "tinyshakespeare.txt", **_: object) -> list[Path]:
     """What `load` reads."""
     return below(root, path)
-
-
-def _check(
-    min_chars: int,
-    train_fraction: float,
-    max_samples: int | None,
-    max_test: int | None,
-    targets: str,
-    window: int,
-    stride: int,
-    test_stride: int,
-    after_block: int,
-    join: str,
-) -> None:
-    check_count("dataset.window", window, meaning="tokens that a model sees")
-    check_count("dataset.min_chars", min_chars, window + 1, "enough for one window")
-    check_interval("dataset.train_fraction", train_fraction, "(0, 1)")
-    check_count("dataset.max_samples", max_samples, meaning="a number of windows; null for all", or_null=True)
-    check_count("dataset.max_test", max_test, meaning="a number of windows; null for all", or_null=True)
-    check_choice("dataset.targets", targets, get_args(Targets))
-    check_count("dataset.stride", stride, meaning="tokens from a training window to the next")
-    check_count("dataset.test_stride", test_stride, meaning="tokens from a test window to the next")
-    check_count("dataset.after_block", after_block, 0, "speeches to leave out")
-    check_choice("dataset.join", join, get_args(Join))
 
 
 def speeches(file: Path) -> Iterator[tuple[str, int, list[str]]]:

@@ -127,10 +127,10 @@ def _heading(last: Metrics, num_params: int) -> str:
     """The line under the title: parameters, rounds, bits per parameter."""
     parts = [f"{num_params:,} parameters", f"{last['round']} rounds"]
     if "bpp/uplink" in last and "bpp/downlink" in last:
-        up, down = (units.bits_per_parameter(last[f"bpp/{way}"]) for way in ("uplink", "downlink"))
+        up, down = (units.significant(last[f"bpp/{way}"]) for way in ("uplink", "downlink"))
         per_receiver = last.get("bpp/downlink_per_receiver", last["bpp/downlink"])
         if per_receiver != last["bpp/downlink"]:
-            down += f" ({units.bits_per_parameter(per_receiver)} per receiver)"
+            down += f" ({units.significant(per_receiver)} per receiver)"
         parts.append(f"{up} ↑ {down} ↓ bits per parameter")
     return "  ·  ".join(parts)
 

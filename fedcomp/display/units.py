@@ -32,11 +32,6 @@ def size(num_bytes: int) -> str:
     return bits(num_bytes).replace("bit", "B")
 
 
-def bits_per_parameter(value: float) -> str:
-    """Bits per parameter, client and round: 0.0312, 1.00, 32.0."""
-    return significant(value)
-
-
 def duration(seconds: float) -> str:
     """A time in its two largest units: 0.25 s, 12.3 s, 1 m 20 s, 2 h 05 m, 3 d 04 h."""
     if not math.isfinite(seconds):

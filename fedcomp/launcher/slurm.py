@@ -19,9 +19,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from fedcomp.core.validate import check_count, check_interval
+from fedcomp.core.ranges import CheckedOptions, Whole, Within
 from fedcomp.display.console import say
 from fedcomp.display.units import counted
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
@@ -35,8 +35,11 @@ REQUEUE_SECONDS = 60.0
 MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another
 
 
+Count = Annotated[int, Whole()]
+
+
 @dataclass(frozen=True)
-class Slurm:
+class Slurm(CheckedOptions):
     """Submits, waits, and prints what became of each run. `conf/launcher/slurm.yaml` explains the options.
 
     Attributes:
@@ -46,31 +49,27 @@ class Slurm:
         gpus: None: one for each process of a run, if the partition has any and the run does not ask for device=cpu.
     """
 
+    prefix: ClassVar[str] = "launcher."
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    timeout_min: int = 240
-    max_num_timeout: int = 20
-    signal_delay_s: int = 120
-    cpus: int = 2
-    mem_gb: float = 4
-    gpus: int | None = None
-    processes_per_run: int = 1
-    nodes: int = 1
-    runs_per_gpu: int = 1
-    array_parallelism: int = 256
+    timeout_min: Count = 240
+    max_num_timeout: Annotated[int, Whole(0)] = 20
+    signal_delay_s: Count = 120
+    cpus: Count = 2
+    mem_gb: Annotated[float, Within("(0, inf)")] = 4
+    gpus: Annotated[int | None, Whole(0)] = None
+    processes_per_run: Count = 1
+    nodes: Count = 1
+    runs_per_gpu: Count = 1
+    array_parallelism: Count = 256
     name: str = "fedcomp"
     setup: Sequence[str] = ()
     sbatch: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        counts = ("cpus", "processes_per_run", "nodes", "runs_per_gpu", "array_parallelism")
-        for name in ("timeout_min", "signal_delay_s", *counts):
-            check_count(f"launcher.{name}", getattr(self, name))
-        check_interval("launcher.mem_gb", self.mem_gb, "(0, inf)")
-        check_count("launcher.gpus", self.gpus, 0, or_null=True)
-        check_count("launcher.max_num_timeout", self.max_num_timeout, 0)
+        super().__post_init__()
         if self.processes_per_run % self.nodes:
             raise ValueError(
                 f"launcher.processes_per_run={self.processes_per_run} must be a multiple of launcher.nodes={self.nodes}"

@@ -8,7 +8,7 @@ loading the dataset. Otherwise it is that of the samples. A model's module may h
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -91,11 +91,9 @@ def _samples(dataset: Dataset) -> dict[str, Fingerprint]:
     splits = (("train", dataset.train), ("test", dataset.test))
     tensors = [(f"{name}.{kind}", getattr(split, kind)) for name, split in splits for kind in ("x", "y")]
     owner = [] if dataset.train.owner is None else [("train.owner", dataset.train.owner)]
-    return dict(_parts([*tensors, *owner, ("mean", dataset.mean), ("std", dataset.std)]))
-
-
-def _parts(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Fingerprint]]:
-    for name, tensor in tensors:
+    found = {}
+    for name, tensor in [*tensors, *owner, ("mean", dataset.mean), ("std", dataset.std)]:
         array = tensor.detach().cpu().contiguous().numpy()
         header = f"{array.dtype} {array.shape}".encode()
-        yield name, Fingerprint(digest(header, array.reshape(-1).view("uint8").data), 1, array.nbytes)
+        found[name] = Fingerprint(digest(header, array.reshape(-1).view("uint8").data), 1, array.nbytes)
+    return found

@@ -39,8 +39,10 @@ def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
         is_large = sum(stat.st_size for stat in stats) >= LARGE_BYTES or len(existing) >= MANY_FILES
         if not is_large:
             return _read(existing, names)
-        listing = _listing(names, stats)
-        cached = _read_cache(base, names, listing)
+        times = (f"{name}\0{one.st_size}\0{one.st_mtime_ns}\0{one.st_ctime_ns}\n" for name, one in zip(names, stats))
+        listing = digest("".join(times).encode())  # changes with every write, even if the mtime is set back
+        cache = cache_folder() / "fingerprints" / f"{digest(base.encode(), names[0].encode())}.json"
+        cached = _read_cache(cache, listing)
         if cached is not None:
             return cached
         can_cache = time.time() - max(max(stat.st_mtime, stat.st_ctime) for stat in stats) > CLOCK_SECONDS
@@ -48,7 +50,7 @@ def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
     except OSError as error:
         raise ValueError(f"cannot read {error.filename}: {error.strerror}") from error
     if can_cache:
-        _write_cache(base, names, listing, parts)
+        _write_cache(cache, {"base": base, "listing": listing}, parts)
     return parts
 
 
@@ -79,20 +81,9 @@ def _combined(parts: Mapping[str, Fingerprint]) -> Fingerprint:
     return Fingerprint(digest(text.encode()), len(parts), sum(part.bytes for part in parts.values()))
 
 
-def _listing(names: Sequence[str], stats: Sequence[os.stat_result]) -> str:
-    """A digest that changes when a file is added, removed, renamed or written, even if its mtime is set back."""
-    lines = (f"{name}\0{one.st_size}\0{one.st_mtime_ns}\0{one.st_ctime_ns}\n" for name, one in zip(names, stats))
-    return digest("".join(lines).encode())
-
-
-def _cache_path(base: str, names: Sequence[str]) -> Path:
-    """The cache file of a folder's fingerprints."""
-    return cache_folder() / "fingerprints" / f"{digest(base.encode(), names[0].encode())}.json"
-
-
-def _read_cache(base: str, names: Sequence[str], listing: str) -> dict[str, Fingerprint] | None:
+def _read_cache(cache: Path, listing: str) -> dict[str, Fingerprint] | None:
     try:
-        content = json.loads(_cache_path(base, names).read_bytes())
+        content = json.loads(cache.read_bytes())
         if content["listing"] == listing:
             return {name: Fingerprint(**part) for name, part in content["parts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -100,9 +91,8 @@ def _read_cache(base: str, names: Sequence[str], listing: str) -> dict[str, Fing
     return None
 
 
-def _write_cache(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Fingerprint]) -> None:
-    cache = _cache_path(base, names)
-    content = {"base": base, "listing": listing, "parts": {name: asdict(part) for name, part in parts.items()}}
+def _write_cache(cache: Path, known: Mapping[str, str], parts: Mapping[str, Fingerprint]) -> None:
+    content = {**known, "parts": {name: asdict(part) for name, part in parts.items()}}
     with contextlib.suppress(OSError, ValueError):  # the home folder is not writable: no cache
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(cache, json.dumps(content).encode())

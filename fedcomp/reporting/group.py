@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.core.folders import part_name
+from fedcomp.core.validate import reads_as_number
 from fedcomp.records.grid import listed_runs
 from fedcomp.records.reader import RecordedRun, find_runs
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
@@ -79,7 +80,7 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     places = settings(list(flats.values()))
     names = group_labels(list(flats.values()), [_given(own) for own in members], places)
     groups = [RunGroup(*parts) for parts in zip(names, members, places, flats.values())]
-    return sorted(groups, key=lambda one: ([_natural(value) for _, value in one.setting], _natural(one.label)))
+    return sorted(groups, key=lambda one: ([natural(value) for _, value in one.setting], natural(one.label)))
 
 
 def result_options(config: Mapping[str, Any]) -> Flat:
@@ -207,12 +208,7 @@ def _within(key: str, folders: Iterable[str]) -> bool:
     return any(".".join(words[:length]) in folders for length in range(1, len(words) + 1))
 
 
-def _natural(text: str) -> list[tuple[int, float, str]]:
+def natural(text: str) -> list[tuple[int, float, str]]:
     """Sorts `fraction=0.1` behind `fraction=0.03`, and 20 behind 5."""
-    out = []
-    for word in text.replace("=", " ").split():
-        try:
-            out.append((0, float(word), ""))
-        except ValueError:
-            out.append((1, 0.0, word))
-    return out
+    words = text.replace("=", " ").split()
+    return [(0, float(word), "") if reads_as_number(word) else (1, 0.0, word) for word in words]

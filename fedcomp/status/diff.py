@@ -156,7 +156,7 @@ def _words(name: str, value: float) -> str:
     if name.startswith(("bits/", "paper/bits/")):
         return units.bits(value)
     if name.startswith(("bpp/", "paper/bpp/")):
-        return units.bits_per_parameter(value)
+        return units.significant(value)
     if name == "seconds":
         return units.duration(value)
     judged = metric(name)

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_choice, check_count, check_seed
+from fedcomp.core.ranges import CheckedOptions, Whole
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
 from fedcomp.sweeper.slots import Slot, slot
 
-SAMPLERS = ("tpe", "random", "nsga2")
+Count = Annotated[int, Whole()]
 SLOT = "slot"
 """The attribute of a trial that says which command runs it."""
 SEED_STEP = 1_000_003
@@ -31,7 +31,7 @@ MAX_WITHOUT_VALUE = 2
 
 
 @dataclass(frozen=True)
-class Optuna:
+class Optuna(CheckedOptions):
     """Proposes `n_jobs` points at a time until the study holds `n_trials`.
 
     Trials of an earlier session count: the same command resumes the study, and trials that were under
@@ -47,21 +47,16 @@ class Optuna:
         shared: whether several commands may work on the study at once, each with a launcher of its own.
     """
 
+    prefix: ClassVar[str] = "sweeper."
     folder: str
     study: str
     storage: str | None = None
-    n_trials: int = 20
-    n_jobs: int = 1
-    sampler: str = "tpe"
-    startup: int = 10
-    seed: int = 0
+    n_trials: Count = 20
+    n_jobs: Count = 1
+    sampler: Literal["tpe", "random", "nsga2"] = "tpe"
+    startup: Count = 10
+    seed: Annotated[int, Whole(0)] = 0
     shared: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("n_trials", "n_jobs", "startup"):
-            check_count(f"sweeper.{name}", getattr(self, name))
-        check_seed("sweeper.seed", self.seed)
-        check_choice("sweeper.sampler", self.sampler, SAMPLERS)
 
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.

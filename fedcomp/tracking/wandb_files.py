@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedcomp.core.choices import options
-from fedcomp.core.folders import CONF, part_name
+from fedcomp.core.choices import FOLDERS, choices
+from fedcomp.core.folders import part_name
 from fedcomp.core.validate import is_number
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, without_rooms
@@ -102,11 +102,7 @@ def _as_written(group: str, part: Any) -> Any:
     """A part's options in the order of its YAML file, which is that of a report's labels: W&B sorts them by name."""
     if not isinstance(part, dict) or "_target_" not in part:
         return part
-    folder = "compressor" if group == "downlink" else group
-    file = CONF / folder / f"{part_name(part['_target_'])}.yaml"
-    if not file.is_file():
-        return part
-    order = list(options(file))
+    order = list(choices(FOLDERS.get(group, group)).get(part_name(part["_target_"]), part))
     return {key: part[key] for key in sorted(part, key=lambda key: order.index(key) if key in order else len(order))}
 
 

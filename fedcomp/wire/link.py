@@ -57,7 +57,11 @@ class Link:
         Args:
             receivers: the cohort, `ctx.everyone`, or `Listed` clients.
         """
-        check_receivers(receivers)
+        if not isinstance(receivers, (Cohort, Everyone, Listed)):  # a mere number does not say whose bits they are
+            raise ValueError(
+                f"a broadcast goes to receivers={receivers!r}, but must say to whom: the cohort, ctx.everyone for all "
+                "clients, or Listed(clients) for some"
+            )
         return self._send(BROADCAST, payload, receivers)
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
@@ -151,15 +155,6 @@ class WireLink(Link):
             if not 0 <= 8 * len(message) - bits < 8:
                 raise WireError(f"a message of {8 * len(message)} bits declares {bits}: its coding counts wrongly")
         return messages
-
-
-def check_receivers(receivers: object) -> None:
-    """Raise ValueError unless `receivers` are clients; a mere number of them does not say whose bits they are."""
-    if not isinstance(receivers, (Cohort, Everyone, Listed)):
-        raise ValueError(
-            f"a broadcast goes to receivers={receivers!r}, but must say to whom: the cohort, ctx.everyone for all "
-            "clients, or Listed(clients) for some"
-        )
 
 
 def _as_bits(data: Tensor) -> Tensor:

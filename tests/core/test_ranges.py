@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from fedcomp.core.ranges import CheckedOptions, Whole, Within, field_types
+from fedcomp.core.ranges import CheckedOptions, Whole, Within, checked, field_types
 from tests.looped import looped
 
 Share = Annotated[float | None, Within("(0, 1]", "a share")]
@@ -78,3 +78,16 @@ def test_a_field_that_a_subclass_declares_anew_is_its_own() -> None:
 def test_types_are_read_where_they_stand() -> None:
     assert field_types(_Special)["share"] == float | None
     assert field_types(_Special, declarations=True)["share"] == Share
+
+
+@checked("dataset.")
+def _load(num: Annotated[int, Whole(meaning="samples")], kind: Literal["a", "b"] = "a") -> str:
+    return f"{num} {kind}"
+
+
+def test_a_functions_arguments_are_checked_by_position_and_by_name() -> None:
+    assert _load(3) == "3 a"
+    with pytest.raises(ValueError, match=r"^dataset.num=0 must be a whole number, 1 or more: samples$"):
+        _load(0)
+    with pytest.raises(ValueError, match=r"^dataset.kind=c must be one of a, b$"):
+        _load(num=1, kind="c")

@@ -31,8 +31,8 @@ def test_bits(count: float, text: str) -> None:
     "value, text",
     [(0, "0"), (0.03125, "0.0312"), (1, "1.00"), (32, "32.0"), (99.99, "100"), (1234.4, "1234"), (2.7e-6, "2.70e-06")],
 )
-def test_bits_per_parameter_has_three_digits(value: float, text: str) -> None:
-    assert units.bits_per_parameter(value) == text
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert units.significant(value) == text
 
 
 @looped(

@@ -52,7 +52,7 @@ SMALL = (
             "=lost has no effect on algorithm=fedavg as configured",
         ),
         (("network.capacity_bps=1e6",), "is not for cells"),
-        (("network.deadline=0",), "network.deadline=0 must be above 0"),
+        (("network.deadline=0",), "network.deadline=0 must be a number in (0, inf]"),
     ],
 )
 def test_runs_that_cannot_have_one(

@@ -89,7 +89,7 @@ def test_what_cannot_be_replayed(
         ("network=6g",): "network=6g is unknown",
         ("network=lte", "network.rate=3"): "network.rate",
         ("network=none",): "network=none has no clock",
-        ("network=lte", "network.up_bps=0"): "network.up_bps=0 must be above 0",
+        ("network=lte", "network.up_bps=0"): "network.up_bps=0 must be a number in (0, inf]",
         ("network=lte", "network.deadline=3"): "network.deadline=3 changes who learns",
         (): "no network: give network=<name>",
     }

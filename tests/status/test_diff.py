@@ -33,7 +33,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_every_difference(pair: tuple[Path, Path]) -> None:
     found = compare(*pair)
-    assert found.settings == [Difference("client.lr", "0.1", "0.25"), Difference("seed", "0", "3")]
+    assert found.settings == [Difference("seed", "0", "3"), Difference("client.lr", "0.1", "0.25")]
     assert found.origin == [
         Difference("data", "", "train.x has changed"),
         Difference("version of torch", "2.11", "2.12"),

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from fedcomp.core.validate import check_interval, check_seed, is_whole
+from fedcomp.core.ranges import Whole, Within, checked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,14 +36,15 @@ TRIES = 16
 """Draws of a colour; if none differs by `CONTRAST`, the last is taken."""
 
 
+@checked("dataset.")
 def load(
-    size: int = 64,
-    num_train: int = 512,
-    num_test: int = 200,
-    objects: int = 2,
-    hue: float = 0.4,
-    noise: float = 0.1,
-    seed: int = 0,
+    size: Annotated[int, Whole(16)] = 64,
+    num_train: Annotated[int, Whole()] = 512,
+    num_test: Annotated[int, Whole()] = 200,
+    objects: Annotated[int, Whole(most=9)] = 2,
+    hue: Annotated[float, Within("[0, 1]")] = 0.4,
+    noise: Annotated[float, Within("[0, inf)")] = 0.1,
+    seed: Annotated[int, Whole(0)] = 0,
     mean: float | Iterable[float] = 0.5,
     std: float | Iterable[float] = 0.25,
     crop_padding: int = 0,
@@ -63,18 +64,6 @@ def load(
     from fedcomp.dataset.images.image import check_fits, image_dataset
     from fedcomp.random.keys import Key
 
-    for name, value, least, most in (
-        ("size", size, 16, None),
-        ("num_train", num_train, 1, None),
-        ("num_test", num_test, 1, None),
-        ("objects", objects, 1, 9),
-    ):
-        if not is_whole(value) or value < least or (most and value > most):
-            limits = f"{least} to {most}" if most else f"{least} or more"
-            raise ValueError(f"dataset.{name}={value} must be a whole number, {limits}")
-    check_interval("dataset.hue", hue, "[0, 1]")
-    check_interval("dataset.noise", noise, "[0, inf)")
-    check_seed("dataset.seed", seed)
     check_fits(num_train + num_test, size, size, DRAWING_BYTES)
     train, test = (
         _draw(num, size, objects, hue, noise, Key(("dataset", "shapes", seed, split)))

@@ -14,7 +14,7 @@ from typing import TextIO, cast
 import numpy as np
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count, suggest
+from fedcomp.core.validate import check_count, reads_as_number, suggest
 
 Column = list[str]
 
@@ -129,11 +129,7 @@ def is_missing(cell: str) -> bool:
 
 def decimals(cell: str) -> str:
     """A hint for numbers such as 3,14, which are no error of a single cell."""
-    try:
-        float(cell.replace(",", "."))
-    except ValueError:
-        return ""
-    return " (decimals need a point, not a comma)"
+    return " (decimals need a point, not a comma)" if reads_as_number(cell.replace(",", ".")) else ""
 
 
 def _csv(file: Path, delimiter: str) -> tuple[list[str], list[list[str]], list[str]]:

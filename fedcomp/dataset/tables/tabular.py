@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, reads_as_number
 from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.dataset.split import split_rows
 from fedcomp.dataset.tables.cells import is_missing
@@ -147,7 +147,4 @@ def classes_of(target: str, cells: Sequence[str], places: Sequence[str], many: b
 def distinct(cells: Sequence[str]) -> list[str]:
     """The distinct values in order: as numbers where all are, else as text."""
     found = sorted(set(cells))
-    try:
-        return sorted(found, key=float)
-    except ValueError:
-        return found
+    return sorted(found, key=float) if all(map(reads_as_number, found)) else found

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_choice, check_count, check_seed
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.dataset.fetch import below
 
 if TYPE_CHECKING:
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
     from fedcomp.dataset.contract import Dataset
 
-KINDS = ("paper", "gaussian", "equal", "lognormal", "sparse", "file")
+Kind = Literal["paper", "gaussian", "equal", "lognormal", "sparse", "file"]
 
 
+@checked("dataset.")
 def load(
-    kind: str = "paper",
-    num: int = 10,
-    dim: int = 100,
+    kind: Kind = "paper",
+    num: Annotated[int, Whole()] = 10,
+    dim: Annotated[int, Whole()] = 100,
     columns: int = 50,
     correlation: float | None = None,
     path: str | None = None,
     root: str = ".",
-    seed: int = 0,
+    seed: Annotated[int, Whole(0)] = 0,
 ) -> Dataset:
     """n vectors, which are both the training and the test set; their targets are zeros, which no task reads.
 
@@ -54,10 +55,6 @@ def load(
     from fedcomp.dataset.contract import Dataset, Samples
     from fedcomp.random.keys import Key
 
-    check_choice("dataset.kind", kind, KINDS)
-    for name, value in (("num", num), ("dim", dim)):
-        check_count(f"dataset.{name}", value)
-    check_seed("dataset.seed", seed)
     if kind == "file":
         vectors = _read(path, root, num)
     elif kind == "paper":

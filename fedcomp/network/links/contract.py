@@ -5,17 +5,19 @@ Shape legend: N clients, C cells.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
-from fedcomp.core.validate import check_choice, check_count, check_interval, check_seed, is_number
+from fedcomp.core.ranges import CheckedOptions, Whole, Within
+from fedcomp.core.validate import check_interval
 from fedcomp.network.headers import Header
 
-WAYS, TRAILING, WEIGHTS = ("unicast", "multicast"), ("background", "wait"), ("renormalise", "inverse", "lost")
+Rate = Annotated[float, Within("(0, inf]", "in bit/s; inf: no time")]
+Seconds = Annotated[float, Within("[0, inf)", "in seconds")]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Links:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(ABC):
+class Network(CheckedOptions, ABC):
     """Rules that all kinds of networks have; `links` has the rates.
 
     Attributes:
@@ -58,26 +60,20 @@ class Network(ABC):
         seed: of the links; no part of the run's seed, so that clients are the same for all methods and seeds.
     """
 
-    down: str = "unicast"
-    trailing: str = "background"
+    prefix: ClassVar[str] = "network."
+    down: Literal["unicast", "multicast"] = "unicast"
+    trailing: Literal["background", "wait"] = "background"
     header: Mapping[str, int] | None = None
-    start_s: float = 0.0
-    cells: int | None = None
+    start_s: Seconds = 0.0
+    cells: Annotated[int | None, Whole()] = None
     capacity_bps: float | Sequence[float] | None = None
-    jitter: float = 0.0
-    deadline: float | None = None
-    deadline_weights: str = "renormalise"
-    seed: int = 0
+    jitter: Annotated[float, Within("[0, 5]", "the deviation of log rates; 1 is a factor of e")] = 0.0
+    deadline: Annotated[float | None, Within("(0, inf]", "in seconds; null: none")] = None
+    deadline_weights: Literal["renormalise", "inverse", "lost"] = "renormalise"
+    seed: Annotated[int, Whole(0)] = 0
 
     def __post_init__(self) -> None:
-        check_choice("network.down", self.down, WAYS)
-        check_choice("network.trailing", self.trailing, TRAILING)
-        check_choice("network.deadline_weights", self.deadline_weights, WEIGHTS)
-        check_seconds("network.start_s", self.start_s)
-        check_seed("network.seed", self.seed)
-        check_interval("network.jitter", self.jitter, "[0, 5]", "the deviation of log rates; 1 is a factor of e")
-        if self.deadline is not None and not (is_number(self.deadline) and self.deadline > 0):
-            raise ValueError(f"network.deadline={self.deadline} must be above 0, in seconds; null: no deadline")
+        super().__post_init__()
         if self.deadline is not None and self.shares:
             raise ValueError(
                 f"network.deadline={self.deadline} is not for cells, where lateness depends on the others: "
@@ -85,7 +81,6 @@ class Network(ABC):
             )
         if self.header is not None:
             Header.of(self.header)
-        check_count("network.cells", self.cells, or_null=True)
 
     @property
     def shares(self) -> bool:
@@ -134,17 +129,5 @@ class Network(ABC):
                 "cell"
             )
         for number, capacity in enumerate(given):
-            check_rate(f"network.capacity_bps of cell {number}", capacity)
+            check_interval(f"network.capacity_bps of cell {number}", capacity, "(0, inf]", "in bit/s")
         return np.array(given, dtype=np.float64)
-
-
-def check_rate(name: str, value: object) -> None:
-    """Raise ValueError unless `value` is a rate."""
-    if not is_number(value) or not value > 0:
-        raise ValueError(f"{name}={value} must be above 0, in bit/s (inf: no time)")
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Raise ValueError unless `value` is a time."""
-    if not is_number(value) or not 0 <= value < math.inf:
-        raise ValueError(f"{name}={value} must be a finite number of 0 or more, in seconds")

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcomp.core.fingerprint import fingerprint
 from fedcomp.core.validate import suggest
-from fedcomp.network.links.contract import Links, Network, check_seconds
+from fedcomp.network.links.contract import Links, Network, Seconds
 
 OWN = ("down_bps", "up_bps", "rtt_s", "seconds_per_gradient", "cell", "client")
 FEDSCALE = ("computation", "communication")
@@ -40,13 +40,12 @@ class CsvLinks(Network):
 
     path: str
     contents: str | None = None
-    seconds_per_gradient: float = 0.0
+    seconds_per_gradient: Seconds = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
             raise ValueError("network.path is empty: give the CSV with the clients' rates, network.path=rates.csv")
-        check_seconds("network.seconds_per_gradient", self.seconds_per_gradient)
         if self.contents is not None and self.contents != fingerprint(self.path):
             raise ValueError(
                 f"network.contents={self.contents} is not the fingerprint of {self.path}: the file has changed; leave "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcomp.network.links.contract import Links, Network, check_rate, check_seconds
+from fedcomp.network.links.contract import Links, Network, Rate, Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,17 +18,10 @@ class FixedLinks(Network):
         seconds_per_gradient: kappa, seconds of a component gradient.
     """
 
-    down_bps: float
-    up_bps: float
-    rtt_s: float = 0.0
-    seconds_per_gradient: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("network.down_bps", self.down_bps)
-        check_rate("network.up_bps", self.up_bps)
-        check_seconds("network.rtt_s", self.rtt_s)
-        check_seconds("network.seconds_per_gradient", self.seconds_per_gradient)
+    down_bps: Rate
+    up_bps: Rate
+    rtt_s: Seconds = 0.0
+    seconds_per_gradient: Seconds = 0.0
 
     def links(self, num_clients: int) -> Links:
         """N times the same."""

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within
 from fedcomp.network.links.contract import Links
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.random.keys import Key
 
 DECILES = 2.5631031310892007
 """2 z_0.9: what separates the tenth from the ninetieth percentile of a standard normal."""
+Spread = Annotated[float, Within("[1, inf)", "the 90th over the 10th percentile")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +36,11 @@ class LognormalLinks(FixedLinks):
         correlation: c, of the logarithms of a client's two rates.
     """
 
-    spread_down: float = 1.0
-    spread_up: float = 1.0
-    spread_rtt: float = 1.0
-    spread_gradient: float = 1.0
-    correlation: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("spread_down", "spread_up", "spread_rtt", "spread_gradient"):
-            check_interval(f"network.{name}", getattr(self, name), "[1, inf)", "the 90th over the 10th percentile")
-        check_interval("network.correlation", self.correlation, "[-1, 1]")
+    spread_down: Spread = 1.0
+    spread_up: Spread = 1.0
+    spread_rtt: Spread = 1.0
+    spread_gradient: Spread = 1.0
+    correlation: Annotated[float, Within("[-1, 1]")] = 0.0
 
     def links(self, num_clients: int) -> Links:
         """One draw a client."""

@@ -161,14 +161,12 @@ def _panel(
         if panel.y.log:  # which has no place for variances before the first round: gaps
             series = replace(series, y=np.where(series.y > 0, series.y, np.nan))
         _series(axes, series, index, floor, marked)
-    shown = view(panel)
-    _scale(axes, "x", shown.x, int(width / TICK_WIDTH))
-    _scale(axes, "y", shown.y)
-    if shown.cut:
-        low, style = shown.cut.startswith("below"), {"ha": "right", "fontsize": 6.5, "color": "#666666"}
-        axes.text(
-            0.98, 0.02 if low else 0.98, shown.cut, style, va="bottom" if low else "top", transform=axes.transAxes
-        )
+    x, y, cut = view(panel)
+    _scale(axes, "x", x, int(width / TICK_WIDTH))
+    _scale(axes, "y", y)
+    if cut:
+        low, style = cut.startswith("below"), {"ha": "right", "fontsize": 6.5, "color": "#666666"}
+        axes.text(0.98, 0.02 if low else 0.98, cut, style, va="bottom" if low else "top", transform=axes.transAxes)
     for _, value in panel.lines:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
     for label, value in _apart(panel.lines, axes):
@@ -183,8 +181,8 @@ def _panel(
             color="#666666",
             annotation_clip=False,
         )
-    for _, x, y in panel.stars:
-        axes.plot(x, y, color="black", marker="*", markersize=8, linestyle="none", zorder=4)
+    for _, *star in panel.stars:
+        axes.plot(*star, color="black", marker="*", markersize=8, linestyle="none", zorder=4)
     if any(series.mark == "cloud" for series in panel.series):
         axes.set_aspect("equal", adjustable="datalim")
         axes.locator_params(nbins=5)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcomp.core.validate import is_number
-from fedcomp.reporting.group import RunGroup, by_setting, regroup
+from fedcomp.reporting.group import RunGroup, by_setting, natural, regroup
 from fedcomp.reporting.labels import in_order, show_value
 from fedcomp.reporting.metrics import Metric, metric
 from fedcomp.reporting.pictures.curves import (
@@ -144,7 +144,7 @@ def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     for one in regroup(groups, away):
         places.setdefault(_panel_title(figure.panel, one), []).append(one)
     panels = []
-    for title, own in sorted(places.items(), key=lambda item: _sortable(item[0])):
+    for title, own in sorted(places.items(), key=lambda item: natural(item[0])):
         for index, key in enumerate(figure.y):
             lines = _lines_of(own, figure.x, metric(key), "both")
             also = _lines_of(own, figure.x, metric(figure.beside[index]), "beside") if figure.beside[index:] else []
@@ -222,12 +222,3 @@ def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
     log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
     return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)
-
-
-def _sortable(title: str) -> tuple[str, float]:
-    """Panels by the text of their titles, and by the number at their ends."""
-    text, _, number = title.rpartition("= ")
-    try:
-        return text, float(number)
-    except ValueError:
-        return title, 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,22 +14,15 @@ SHOWN, CUT = 0.1, 0.4
 MARGIN = 0.05
 
 
-@dataclass(frozen=True)
-class View:
-    """The axes of a panel as they are drawn, and what they leave out, in words; "": nothing."""
+def view(panel: Panel) -> tuple[Axis, Axis, str]:
+    """The axes as they are drawn, and what they leave out, in words; "": nothing.
 
-    x: Axis
-    y: Axis
-    cut: str = ""
-
-
-def view(panel: Panel) -> View:
-    """The axes around the ends of the lines, if these lie close together and far from where the lines begin.
+    They are around the ends of the lines, if these lie close together and far from where the lines begin.
 
     The first rounds of methods that end at 88 to 94 % would take nine tenths of the axis. Logarithmic axes and those
     whose ends are given stay as they are.
     """
-    axis, whole = panel.y, View(panel.x, panel.y)
+    axis, whole = panel.y, (panel.x, panel.y, "")
     lines = [(one.x[np.isfinite(one.y)], one.y[np.isfinite(one.y)]) for one in panel.series if one.mark == "line"]
     lines = [(x, y) for x, y in lines if len(y)]
     if axis.log or axis.low is not None or axis.high is not None or len(lines) < max(2, len(panel.series)):
@@ -56,7 +49,7 @@ def view(panel: Panel) -> View:
     start = panel.x.low if panel.x.low is not None or first is None else first * (0.8 if panel.x.log else 1)
     last = max(float(x[-1]) for x, _ in lines)
     end = last / 0.8 if panel.x.log and panel.x.high is None else panel.x.high
-    return View(replace(panel.x, low=start, high=end), shown, cut)
+    return replace(panel.x, low=start, high=end), shown, cut
 
 
 def _round(value: float, span: float) -> float:

@@ -82,7 +82,7 @@ test_what_it_refuses = refused(
     [
         ({"size": 15}, "dataset.size=15 must be a whole number, 16 or more"),
         ({"num_test": 0}, "dataset.num_test=0"),
-        ({"objects": 10}, "dataset.objects=10 must be a whole number, 1 to 9"),
+        ({"objects": 10}, "dataset.objects=10 must be a whole number from 1 to 9"),
         ({"hue": 1.5}, r"dataset.hue=1.5 must be a number in \[0, 1\]"),
         ({"noise": -1.0}, "dataset.noise=-1.0 must be a number, 0 or more"),
         ({"seed": -1}, "dataset.seed"),

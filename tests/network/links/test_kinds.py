@@ -121,19 +121,19 @@ def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
         CsvLinks(path=str(tmp_path / "none.csv")).links(1)
     with pytest.raises(ValueError, match=r"network.path is empty"):
         CsvLinks(path="")
-    with pytest.raises(ValueError, match=r"network.seconds_per_gradient=-1 must be a finite number of 0 or more"):
+    with pytest.raises(ValueError, match=r"network.seconds_per_gradient=-1 must be a number, 0 or more"):
         CsvLinks(path="rates.csv", seconds_per_gradient=-1)
 
 
 test_wrong_settings = refused(
     [
         *(
-            ({"down_bps": wrong}, "network.down_bps=.* must be above 0, in bit/s")
+            ({"down_bps": wrong}, r"network.down_bps=.* must be a number in \(0, inf\]: in bit/s")
             for wrong in (0, -1, math.nan, "fast")
         ),
-        ({"up_bps": True}, "network.up_bps=True must be above 0"),
-        ({"rtt_s": -0.1}, "network.rtt_s=-0.1 must be a finite number of 0 or more, in seconds"),
-        ({"seconds_per_gradient": math.nan}, "network.seconds_per_gradient=nan must be a finite number"),
+        ({"up_bps": True}, "network.up_bps=True must be a number"),
+        ({"rtt_s": -0.1}, "network.rtt_s=-0.1 must be a number, 0 or more: in seconds"),
+        ({"seconds_per_gradient": math.nan}, "network.seconds_per_gradient=nan must be a number, 0 or more"),
         ({"start_s": math.inf}, "network.start_s=inf must be"),
         ({"jitter": -1}, "network.jitter=-1 must be"),
         ({"spread_down": 0.5}, r"network.spread_down=0.5 must be a number in \[1, inf\)"),
@@ -141,7 +141,7 @@ test_wrong_settings = refused(
         ({"correlation": 1.5}, r"network.correlation=1.5 must be a number in \[-1, 1\]"),
         ({"down": "broadcast"}, "network.down=broadcast must be one of unicast, multicast"),
         ({"trailing": "no"}, "network.trailing=no must be one of background, wait"),
-        ({"deadline": 0}, "network.deadline=0 must be above 0"),
+        ({"deadline": 0}, r"network.deadline=0 must be a number in \(0, inf\], or null"),
         ({"deadline": 1.0, "capacity_bps": 1e6}, "network.deadline=1.0 is not for cells"),
         ({"cells": 0, "capacity_bps": 1e6}, "network.cells=0 must be a whole number, 1 or more"),
         ({"header": {"message": 1}}, "network.header="),
@@ -157,7 +157,7 @@ def test_cells_need_a_capacity_each() -> None:
         SharedLinks(**MEDIANS)
     with pytest.raises(ValueError, match=r"has no capacity of cell 1: give 2"):
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6])
-    with pytest.raises(ValueError, match=r"network.capacity_bps of cell 1=0 must be above 0"):
+    with pytest.raises(ValueError, match=r"network.capacity_bps of cell 1=0 must be a number in \(0, inf\]"):
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6, 0])
     with pytest.raises(ValueError, match=r"has 2 capacities, but network\.cells=1: give one a cell"):
         SharedLinks(**MEDIANS, cells=1, capacity_bps=[1e6, 2e6])

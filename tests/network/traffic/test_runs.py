@@ -191,7 +191,7 @@ def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_pa
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("network.up_bps=0",), "network.up_bps=0 must be above 0, in bit/s"),
+        (("network.up_bps=0",), "network.up_bps=0 must be a number in (0, inf]: in bit/s"),
         (("network=shared",), "network.capacity_bps is missing: give the uplink of cell 0 in bit/s"),
         (("network=csv",), "network.path is empty"),
         (("network=csv", "network.path=none.csv"), "network.path=none.csv cannot be read"),
