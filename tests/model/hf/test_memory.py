@@ -27,6 +27,7 @@ from fedcomp.model.chunking import client_bytes, num_activations
 from fedcomp.model.hf.hf import network
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
+from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
@@ -60,11 +61,10 @@ def made(checkpointing):
     )  # fmt: skip
 
 
-def peak(simulation):
+def peak(simulation, index):
     state = simulation.init()
-    simulation.attempt(0, state, simulation.cohort(0), Ledger())  # loads code, and forms prove themselves
     before, _ = mib("VmRSS"), Path("/proc/self/clear_refs").write_text("5")
-    simulation.attempt(1, state, simulation.cohort(1), Ledger())
+    simulation.attempt(index, state, simulation.cohort(index), Ledger())
     return mib("VmHWM") - before
 
 
@@ -72,12 +72,15 @@ found = {}
 for checkpointing in (False, True):
     simulation = made(checkpointing)
     model = simulation.model
+    peak(simulation, 0)  # loads code, and forms prove themselves
     found[str(checkpointing)] = {
         "trained and frozen": sum(one.numel() for one in model.module.parameters()),
         "activations": CLIENTS * BATCH * 4 * num_activations(model, (L,), torch.int64) / 2**20,
         "estimate": CLIENTS * client_bytes(model, (L,), BATCH, torch.int64) / 2**20,
-        "measured": peak(simulation),
+        "measured": peak(simulation, 1),
     }
+keep_freed_memory()  # as in a run
+found["True"]["in a run"] = peak(simulation, 1)
 print(json.dumps(found))
 """
 
@@ -89,7 +92,8 @@ def test_activations_are_what_a_round_takes() -> None:
     glibc is told to give every freed tensor back, so that resident memory is that of tensors. What is no output of a
     part (sums with the residual, rotated halves, products of SwiGLU, gradients on their way) comes to 30 % beside those
     that are counted, hence 1 to 1.6 times (measured 1.31 and 1.39); the layer that is computed again forgotten it would
-    be 2.8, with the layers counted that are not kept .5.
+    be 2.8, with the layers counted that are not kept .5. A run keeps glibc's heap, which layers that are computed again
+    cut up: the estimate covers that too (.83 and .95 of it were measured).
     """
     given = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
     shown = subprocess.run([sys.executable, "-c", MEASURED], env=given, check=True, capture_output=True, text=True)
@@ -99,3 +103,4 @@ def test_activations_are_what_a_round_takes() -> None:
         assert 1 < one["measured"] / one["activations"] < 1.6, (plain, checkpointed)
         assert one["measured"] < one["estimate"] < plain["estimate"] + 1
     assert checkpointed["measured"] < 0.5 * plain["measured"]
+    assert 0.4 < checkpointed["in a run"] / checkpointed["estimate"] < 1.2, checkpointed

@@ -69,6 +69,18 @@ def test_more_rounds_are_those_of_a_run_from_the_start(tmp_path: Path) -> None:
     assert all(torch.equal(one.state[name], other.state[name]) for name in other.state)
 
 
+def test_checkpointing_changes_no_bit_of_a_run_with_dropout(tmp_path: Path) -> None:
+    states = []
+    for number, checkpointing in enumerate(("false", "true")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = "model.dropout=0.2", "chunk_size=2", f"model.checkpointing={checkpointing}", "model.attention=eager"
+        content = read_last(_run(folder, "rounds=1", *given, *STEPS).folder / CHECKPOINT)
+        assert content is not None
+        states.append(content.state)
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
 def test_a_moved_base_is_exported_whole(tmp_path: Path) -> None:
     done = _run(tmp_path, "rounds=1", "algorithm=flora", *STEPS)
     with pytest.raises(ValueError, match="moved its frozen base, .*: take --merge"):
