@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.core.choices import options
-from fedcomp.core.folders import CONF
+from fedcomp.config.compose import compose
 from tests.bare import DATA
 
 
@@ -16,8 +15,8 @@ def test_the_experiments_name_its_folder() -> None:
 
     name = folder_of(Path(DATA) / "tinyshakespeare.txt").name
     for experiment in ("shakespeare_lora", "who_speaks"):
-        path = options(CONF / "experiment" / "fine_tuning" / f"{experiment}.yaml")["model"]["path"]
-        assert path == f"${{dataset.root}}/{name}", "settings have changed: run the script, and name its new folder"
+        path = Path(compose([f"experiment=fine_tuning/{experiment}", "dataset.root=here"]).model.path)
+        assert path == Path("here", name), "settings have changed: run the script, and name its new folder"
 
 
 @pytest.mark.thorough
