@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedcomp.random.keys import Key, _uniform
+from fedcomp.random.keys import Key
 from fedcomp.random.philox import philox_numpy, philox_torch
 
 # From the reference implementation's kat_vectors file (Random123): philox 4x32, 10 rounds.
@@ -45,10 +45,6 @@ def test_both_ways_to_words_agree(monkeypatch) -> None:
 
     monkeypatch.setattr("torch.arange", lambda *bounds, device=None: torch.tensor(range(*bounds)))
     assert torch.equal(Key(("w",)).bits(Elsewhere(), 9), fast)  # type: ignore[arg-type]
-
-
-def test_uniform_draws_are_below_1() -> None:
-    assert _uniform(torch.tensor([0, ONES])).tolist() == [0, 1 - 2.0**-24]
 
 
 def test_words_follow_the_name_alone() -> None:

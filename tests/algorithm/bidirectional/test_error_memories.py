@@ -15,7 +15,6 @@ from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
-from fedcomp.core.pytree import flatten
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.looped import looped
@@ -78,12 +77,6 @@ def test_lossless_it_is_fedavg(algorithm: Algorithm) -> None:
     assert torch.allclose(state.theta, plain.theta.expand(state.theta.shape), atol=1e-6)
     assert not _memories(state).any()
     assert not (isinstance(algorithm, CSER) and state.error.any())
-
-
-@looped("algorithm", [LOSSY[3], CSER(STEP, SERVER, SIGN, DENSE, 2), LIEC(STEP, SERVER, SIGN, SIGN, 3)])
-def test_without_gradients_nothing_moves(algorithm: Algorithm) -> None:
-    state = quadratic.last(algorithm, replace(CLIENTS, centres=torch.zeros(N, D)), 4)
-    assert not any(tensor.any() for tensor in flatten(state).values())
 
 
 @looped("algorithm", [CSER(STEP, SERVER, SIGN, DENSE), LIEC(STEP, SERVER, SIGN, SIGN)])

@@ -14,7 +14,7 @@ from fedcomp.algorithm.lora.self_pruning import SelfPruning
 from fedcomp.client import Gradient
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.wire import Ledger
-from tests.algorithm.lora.planted import RANKS, Planted, factors_of, planted, planted_run, weights_of
+from tests.algorithm.lora.planted import RANKS, Planted, planted, planted_run, weights_of
 from tests.conformance import world
 from tests.lora_networks import lora_mlp
 
@@ -74,21 +74,6 @@ def test_a_client_is_sent_the_first_components() -> None:
             assert torch.equal(b[client, :, :rank], all_b[0, :, :rank])
             assert not a[client, rank:].any()
             assert not b[client, :, rank:].any()
-
-
-def test_equal_norms_count_alike() -> None:
-    sim, _, _, _ = planted_run(HetLoRA, 3)
-    (a, b), *_ = LoraLayout.of(sim.model.tensors).factors(planted(torch.arange(7), sim.model.dim))
-    b = b / torch.linalg.matrix_norm(b @ a)[:, None, None]
-    ranks, weight = torch.full((7,), 3), torch.ones(7) / 7
-    mean_a, mean_b = sim.algorithm._mean((a, b), (a[:1], b[:1]), ranks, weight)
-    assert torch.allclose(mean_a[0], a.mean(0), atol=1e-6)
-    assert torch.allclose(mean_b[0], b.mean(0), atol=1e-6)
-
-
-def test_ranks_have_their_factors() -> None:
-    sim, _, _, _ = planted_run(HetLoRA, 3, ranks=RANKS)
-    assert [len(a) for a, _ in factors_of(sim)[0]] == list(RANKS)
 
 
 def test_a_client_gives_up_components_whose_size_fell_and_says_so() -> None:

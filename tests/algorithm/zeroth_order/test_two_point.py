@@ -1,4 +1,4 @@
-"""Moments of the two-point estimate in closed form, and its bias in mu.
+"""Moments of the two-point estimate in closed form.
 
 D. Nesterov and V. Spokoiny 2017; the closed forms are for quadratics, on which the central difference is exact.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -58,18 +57,6 @@ def test_mean_second_moment_and_curvature(distribution: str) -> None:
     _agrees(((found @ hessian) * found).sum(1), both / P + (1 - 1 / P) * (g @ hessian @ g))
 
 
-def test_the_forward_difference_has_the_second_moment_of_its_own() -> None:
-    objective, mu = Quadratics.of(1, D), 0.1
-    x = torch.linspace(-1, 1, D)
-    g, hessian = objective.gradient(x)[0], objective.hessian
-    found = _estimates(TwoPoint(mu, "forward", "gaussian"), objective, x, 1)
-    _agrees(found, g)
-    trace, squares = hessian.trace(), (hessian @ hessian).trace()
-    curvature = D * (trace**2 + 2 * squares) + 4 * trace**2 + 8 * squares
-    wanted = (D + 2) * g.square().sum() + mu**2 / 4 * curvature
-    _agrees(found.square().sum(1), wanted)
-
-
 @looped("distribution", get_args(Distribution))
 def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> None:
     two_point = TwoPoint(1e-3, "central", distribution)
@@ -77,29 +64,6 @@ def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> Non
     assert torch.equal(two_point.directions(torch.tensor([9]), 2, 3, 131)[0], whole[1, 3:])
     assert not torch.equal(whole[0], whole[1])
     assert not torch.equal(whole[0, 0], whole[0, 1])
-
-
-@pytest.mark.parametrize(("difference", "order"), [("forward", 1), ("central", 2)])
-def test_the_error_falls_with_mu(difference: str, order: int) -> None:
-    """Of a logistic loss in float64: in proportion to mu (forward) or to mu squared (central)."""
-
-    class Logistic(Chunk):
-        def losses(self, theta, batch, step):
-            return torch.nn.functional.softplus(theta @ batch.x[0]), None
-
-    x = torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
-    y = torch.full((1, 8), 0.1, dtype=torch.float64)
-    batch = Batch(x[None], x[None], None, NOTHING)
-    data = Logistic(torch.zeros(1), x, x[None])
-    errors = []
-    for mu in (1e-1, 1e-2):
-        two_point = TwoPoint(mu, difference, "rademacher")
-        z = two_point.directions(torch.tensor([4]), 1, 0, 8)
-        centre = data.losses(y[:, None], batch, 0)[0][:, 0] if difference == "forward" else None
-        g, _ = two_point.scalars(data, y, z, batch, 0, centre)
-        true = torch.sigmoid(y[0] @ x) * (z[0, 0].double() @ x)
-        errors.append(float((g[0, 0] - true).abs()))
-    assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.2)
 
 
 test_wrong_options = refused(
