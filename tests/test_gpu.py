@@ -62,7 +62,7 @@ def test_minimal_random_coding(shape, bits: int) -> None:
     for device in ("cpu", str(GPU)):
         given = problem(*shape, 200, bits, Blocks.of([0, 1, 20, 21, 700], 700, device), device)
         chosen = coder.encode(*given.plain, repetitions=2)
-        decoded = coder.decode(chosen, given.thresholds, given.blocks, given.candidates)
+        decoded = coder.decode(chosen, given.prior)
         found.append((chosen.cpu(), decoded.cpu()))
     for ours, theirs in zip(*found):
         assert torch.equal(ours, theirs)

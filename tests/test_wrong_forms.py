@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
-from fedcomp.compressor.mrc import cpu, kernels
+from fedcomp.compressor.mrc import coder, cpu
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.core.pytree import flatten
 from fedcomp.core.step_counts import StepCounts
@@ -201,7 +201,7 @@ def test_kernels_of_minimal_random_coding(monkeypatch, caplog, wrong) -> None:
         if wrong != "decode":
             cpu.decode(*given)
 
-    monkeypatch.setattr(kernels, "kernels_on", lambda device: SimpleNamespace(encode=encode, decode=decode))
+    monkeypatch.setattr(coder, "kernels_on", lambda device: SimpleNamespace(encode=encode, decode=decode))
     assert _same(_state(None, algorithm), plain)
     assert len(_refusals(caplog)) == 1
     assert _refusals(caplog)[0].startswith("kernels of minimal random coding are not used, but tensor operations")

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.models import Models
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
@@ -29,19 +30,6 @@ Weights = Literal["samples", "tokens", "uniform"]
 """What a client counts by: its number of samples, of the targets that they have, or as every other."""
 Metrics = Mapping[str, Tensor]
 """Named values of a round: scalars, or [M] one a client (logged as their mean; one that is not finite ends the run)."""
-
-
-@dataclass(frozen=True)
-class Models:
-    """Models to evaluate side by side; what is logged is their mean.
-
-    Attributes: theta: [K, D] parameters. stats: [K, C] running statistics.
-        change: [n] of the adapted matrices of all K, as `Clients.moved` takes it; [0]: none.
-    """
-
-    theta: Tensor
-    stats: Tensor
-    change: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,6 @@ class FedAvg(Algorithm):
         return CompressedDownlink.of(self.downlink, self.sends)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
-        """The first model and empty memories."""
         uplink, downlink = self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
         local = self.client.init_persistent(setup.num_clients, theta) if self.persist_optimizer else ()
         return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta), local)

@@ -29,6 +29,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -43,16 +44,13 @@ from fedcomp.server import ServerOptimizer, Slots
 
 
 @dataclass(frozen=True)
-class FedMRNState:
+class FedMRNState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model w. stats: [C] its running statistics.
         downlink: memory of the downlink's compressor. optimizer: memories of the server optimizer.
     """
 
-    theta: Tensor
-    stats: Tensor
     downlink: Memory
     optimizer: Slots
 

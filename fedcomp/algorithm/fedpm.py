@@ -72,7 +72,7 @@ class FedPM(MaskProbabilities):
         part = masked_part(ctx.clients.tensors, "fedpm")
         received = self.send_down(state, part, cohort, ctx)
         start = received.weights, received.theta[None], received.stats
-        local, stats = self.training.run(*start, part, cohort, ctx, state.optimizer)
+        local, stats = self.train_masks(*start, part, cohort, ctx, state.optimizer)
         mask = ctx.sender_key("mask").uniform(cohort.ids, part.size) < part.take(local.value)
         coding = self._coding(part.take(received.theta))
         payload = Payload({"mask": Field(mask.to(torch.uint8), coding)}, paper_bits=part.size)

@@ -25,6 +25,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.directions import Distribution
@@ -37,16 +38,13 @@ from fedcomp.wire import Field, Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
-class FedScalarState:
+class FedScalarState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model. stats: [C] its running statistics.
         replay: memory of the downlink of scalars; empty where models are sent.
     """
 
-    theta: Tensor
-    stats: Tensor
     replay: LastRound
 
 
@@ -100,7 +98,6 @@ class FedScalar(Algorithm):
         return FedScalarState(theta, stats, replay)
 
     def round(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> tuple[FedScalarState, Metrics]:
-        """One round of algorithm 1."""
         codec, weight = self.codec, cohort.weight
         if self.normalise == "population":
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import train_cohort, training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.sparsifiers.sparse_indices import IndexCode
@@ -33,18 +34,6 @@ from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTens
 from fedcomp.core.ranges import Whole, Within
 
 Sparsity = Annotated[float, Within("[0, 1)", "the share of weights that are zero")]
-
-
-@dataclass(frozen=True)
-class FedSparsifyState:
-    """What lives from round to round.
-
-    Attributes:
-        theta: [D] the server's model. stats: [C] its running statistics.
-    """
-
-    theta: Tensor
-    stats: Tensor
 
 
 @dataclass(frozen=True)
@@ -71,15 +60,15 @@ class FedSparsify(Algorithm):
 
     when_slow = "so sparse a model may be too small: a lower algorithm.sparsity, or more rounds"
 
-    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ModelState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""
         if not _matrices(setup.tensors).size:
             raise ValueError(
                 "algorithm=fedsparsify prunes weight matrices, and this model has none: choose another model"
             )
-        return FedSparsifyState(theta, stats)
+        return ModelState(theta, stats)
 
-    def round(self, state: FedSparsifyState, cohort: Cohort, ctx: Context) -> tuple[FedSparsifyState, Metrics]:
+    def round(self, state: ModelState, cohort: Cohort, ctx: Context) -> tuple[ModelState, Metrics]:
         """One round; `model/sparsity` is the share of zeros that clients send, `model/zeros` that of the server."""
         part = _matrices(ctx.clients.tensors)
         start, stats = ctx.send_model(state.theta, state.stats, cohort)
@@ -102,7 +91,7 @@ class FedSparsify(Algorithm):
             "model/sparsity": (part.take(local.value) == 0).to(torch.float32).mean(1),
             "model/zeros": (merged == 0).to(torch.float32).mean(),
         }
-        return FedSparsifyState(theta, stats), metrics
+        return ModelState(theta, stats), metrics
 
     def sparsity_at(self, round_index: int, num_rounds: int) -> float:
         """s_t of round t = `round_index`, the last of `num_rounds` being T."""

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.count_sketch import CountSketch
@@ -40,17 +41,14 @@ from fedcomp.wire import SharedKnowledge
 
 
 @dataclass(frozen=True)
-class FetchSGDState:
+class FetchSGDState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the model, which all clients have. stats: [C] its running statistics.
         momentum: [r c] u. error: [r c] e.
         seed: [1] int64 of the hashes.
     """
 
-    theta: Tensor
-    stats: Tensor
     momentum: Tensor
     error: Tensor
     seed: Tensor

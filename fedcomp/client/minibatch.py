@@ -40,7 +40,6 @@ class MinibatchSolver(LocalSolver):
 
     @property
     def batching(self) -> Batching:
-        """As the options say."""
         return Batching(self.batch_size, self.epochs or 1, self.steps, self.replacement)
 
     def check_persistent(self) -> None:

@@ -101,7 +101,6 @@ class Muon(MinibatchSolver):
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
     def on(self, data: LocalData) -> Muon:
-        """With the tensors of the model."""
         return replace(self, tensors=data.tensors)
 
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:

@@ -38,7 +38,6 @@ class Dense(Codec):
         return self.precision == "float32"
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
-        """0."""
         return 0.0
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:

@@ -29,7 +29,6 @@ class MeasuredCodec(CodecWrapper):
         return replace(payload, measured=relative_errors(self.codec, x, self.codec.decode(payload, common)))
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The codec's."""
         return self.codec.decode(payload, common)
 
 

@@ -22,6 +22,7 @@ class Participation(Protocol):
         Raises:
             ValueError: naming the setting, what was given and what is allowed.
         """
+        return
 
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         """[N] float64 in (0, 1]: the probability that a client is in the cohort of round `round_index`."""

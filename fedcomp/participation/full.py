@@ -16,14 +16,9 @@ from fedcomp.random.keys import Key
 class Full(Participation):
     """weight_i = importance_i / sum_j importance_j: an average."""
 
-    def check(self, num_clients: int) -> None:
-        """It fits any number of clients."""
-
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
-        """1 for each client."""
         return torch.ones(num_clients, dtype=torch.float64)
 
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
-        """As `Participation.sample`; nothing is drawn."""
         num, weight = len(importance), importance / importance.sum()
         return Cohort(torch.arange(num), weight.to(torch.float32), tuple(range(num)))

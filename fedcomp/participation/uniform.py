@@ -36,11 +36,9 @@ class Uniform(Participation):
             )
 
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
-        """M / N for each client."""
         return torch.full((num_clients,), self.num_participants / num_clients, dtype=torch.float64)
 
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
-        """As `Participation.sample`."""
         assert 1 <= self.num_participants <= len(importance), "check(num_clients) comes first"
         order = torch.randperm(len(importance), generator=key.generator())
         clients = order[: self.num_participants].sort().values

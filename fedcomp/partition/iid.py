@@ -21,7 +21,6 @@ class IID(Partition):
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """As `Partition.split`; works without labels."""
         num_clients = required_clients(num_samples, num_clients)
         order = torch.randperm(num_samples, generator=key.generator())
         return list(order.tensor_split(num_clients))

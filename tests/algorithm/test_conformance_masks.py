@@ -49,7 +49,16 @@ CASES = [
     normed("fedpm-batch_norm", FedPM(SCORES, gain="e_fan_in"), NORMALISATION_FROZEN),
     normed(
         "fedpm-trained",
-        FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", batchnorm_training="trained", coding="prior", test="expected"),
+        FedPM(
+            SCORES,
+            frozen="normal",
+            gain=1.5,
+            theta0=0.5,
+            ste="p_weighted",
+            batchnorm_training="trained",
+            coding="prior",
+            test="expected",
+        ),
     ),
     AlgorithmCase(
         "fedpm-counts",

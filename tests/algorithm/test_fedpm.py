@@ -13,7 +13,7 @@ from torch import Tensor
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.algorithm.fedpm import FedPM
-from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights
 from fedcomp.algorithm.masks.training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient, LocalResult
 from fedcomp.client.minibatch import MinibatchSolver
@@ -231,14 +231,14 @@ def test_frozen_weights_never_change_and_follow_from_the_seed() -> None:
 @looped("gain", [*GAINS, 0.7])
 def test_signed_constants(gain: str | float) -> None:
     tensors = (ParameterTensor(4000, WEIGHT, 100), ParameterTensor(5, NORMALISATION), ParameterTensor(400, BIAS, 100))
-    weights = FrozenWeights("signed_constant", gain).draw(torch.full((4405,), 7.0), tensors, Key(("w",)))
+    weights = FrozenWeights("signed_constant", gain).draw_weights(torch.full((4405,), 7.0), tensors, Key(("w",)))
     scale = (GAINS[gain] if isinstance(gain, str) else gain) / 10
     assert weights[:4000].abs().unique().tolist() == pytest.approx([scale])
     assert weights[4005:].abs().unique().tolist() == pytest.approx([scale])
     assert abs(float(weights[:4000].mean())) < 5 * scale / 4000**0.5
     assert weights[4000:4005].tolist() == [7.0] * 5
     for distribution in ("uniform", "normal"):
-        drawn = FrozenWeights(distribution, gain).draw(torch.zeros(4405), tensors, Key(("w",)))
+        drawn = FrozenWeights(distribution, gain).draw_weights(torch.zeros(4405), tensors, Key(("w",)))
         assert float(drawn[:4000].std()) == pytest.approx(scale, rel=0.06)
 
 
@@ -247,15 +247,15 @@ def test_gains_are_those_of_their_names() -> None:
 
 
 def test_first_probabilities() -> None:
-    normal = torch.logit(first_probabilities("normal", torch.zeros(20_000), Key(("t",))))
+    normal = torch.logit(FrozenWeights().first_probabilities(torch.zeros(20_000), Key(("t",))))
     assert abs(float(normal.mean())) < 0.04
     assert float(normal.std()) == pytest.approx(1, abs=0.03)
-    assert first_probabilities(0.5, torch.zeros(3), Key()).tolist() == [0.5] * 3
+    assert FrozenWeights(theta0=0.5).first_probabilities(torch.zeros(3), Key()).tolist() == [0.5] * 3
 
 
 test_wrong_options = refused(
     [
-        ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number between 0 and 1"),
+        ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number in .0, 1.: a probability"),
         ({"theta0": "half"}, "algorithm.theta0=half must be normal"),
         ({"clamp": 0.0}, "algorithm.clamp=0.0 must be a number in"),
         ({"sends": "counts", "weights": "samples"}, "weighted masks are no counts"),

@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
-from fedcomp.algorithm.masks.frozen_weights import first_probabilities
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights
 from fedcomp.launcher.joblib import Joblib
-from fedcomp.random.keys import Key
 from fedcomp.status.runs import run_states
 from tests.looped import looped
 from tests.parts import Adam, ServerAdam, ServerSgd, Sgd
@@ -37,7 +35,7 @@ def test_adams_eps_is_above_0_and_true_is_no_number():
 
 def test_first_probabilities_that_are_none():
     with pytest.raises(ValueError, match="algorithm.theta0=None must be"):
-        first_probabilities(None, torch.zeros(3), Key(("test",)))  # type: ignore[arg-type]
+        FrozenWeights(theta0=None)  # type: ignore[arg-type]
 
 
 def test_the_status_of_a_folder_with_broken_files(tmp_path):

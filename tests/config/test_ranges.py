@@ -24,7 +24,7 @@ from tests.config.test_configs import CHOICES
 from tests.looped import looped
 
 GROUPS = ("algorithm", "client", "compressor", "objective", "participation", "partition", "server")
-NOT_ALONE = {"theta0", "capacity", "path", "weights", "value", "feedback", "predictor", "estimator"}
+NOT_ALONE = {"capacity", "path", "weights", "value", "feedback", "predictor", "estimator"}
 """Options that are checked once the model or another option is known, that are a file, or a part of their own."""
 NUMBER = r"([0-9][\d.e-]*)"
 OUTSIDE = {

@@ -23,9 +23,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from fedcomp.compressor.mrc import kernels
-from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import Candidates
+from fedcomp.compressor.mrc import coder
+from fedcomp.compressor.mrc.candidates import Prior
 from fedcomp.compressor.rotations import order
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
@@ -70,8 +69,8 @@ def _mode() -> Iterator[None]:
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
         trust(patch)
-        patch.setattr(kernels, "encode", _encode)
-        patch.setattr(kernels, "decode", _decode)
+        patch.setattr(coder, "choose", _choose)
+        patch.setattr(coder, "count", _count)
         patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
         patch.setattr(
@@ -131,13 +130,11 @@ def _draw(name: str, seed: int | Tensor, ids: Tensor, num: int, start: int) -> T
     return torch.empty(len(ids), num, dtype=torch.int64 if name == "bits" else torch.float32, device=GPU)
 
 
-def _encode(
-    steps: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, coins: Tensor, repetitions: int, fraction: int
-) -> Tensor:
-    assert all(one.is_cuda for one in (steps, prior, blocks.offsets, candidates.keys, coins))
-    return steps.new_zeros(len(steps), repetitions, blocks.num, dtype=torch.int32)
+def _choose(steps: Tensor, prior: Prior, coins: Tensor, repetitions: int, fraction: int) -> Tensor:
+    assert all(one.is_cuda for one in (steps, prior.thresholds, prior.blocks.offsets, prior.candidates.keys, coins))
+    return steps.new_zeros(len(steps), repetitions, prior.blocks.num, dtype=torch.int32)
 
 
-def _decode(indices: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
-    assert all(one.is_cuda for one in (indices, prior, blocks.owner(), candidates.keys, out))
+def _count(indices: Tensor, prior: Prior, out: Tensor) -> None:
+    assert all(one.is_cuda for one in (indices, prior.thresholds, prior.blocks.owner(), prior.candidates.keys, out))
     assert out.is_contiguous()

@@ -125,7 +125,7 @@ class BiCompFLGR(CodedMasks):
         part, estimate = part_of(ctx.clients.tensors), self.estimate(cohort.size)
         prior = estimate.thresholds(part.take(state.codes), part.take(state.theta0))[None]
         stats = ctx.send_stats(state.stats, cohort)
-        local, stats = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
+        local, stats = self.training.train_masks(state.weights, state.estimate[None], stats, part, cohort, ctx)
         q = part.take(local.value)
 
         blocks, wanted, marks = self._blocks(state, q, prior, cohort, ctx)

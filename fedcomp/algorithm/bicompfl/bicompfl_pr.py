@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.bicompfl.rest import MixHalfAfter, MixShare, MixUntil, Rest, Rule
+from fedcomp.algorithm.bicompfl.rest import Rest
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
@@ -60,32 +60,23 @@ class BiCompFLPRState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiCompFLPR(CodedMasks):
+class BiCompFLPR(Rest, CodedMasks):
     """Masks coded with private randomness.
 
     Attributes:
         split_downlink: send each client a part of the blocks.
-        rest: keep, qhat or mix, what it does with the others. mix_share, mix_half_after, mix_until: see rest.py.
+        rest, mix_share, mix_half_after, mix_until: what it does with the others, see `Rest`.
         optimise_prior: mix the uplink's prior.
     """
 
     split_downlink: bool = False
-    rest: Rule = "keep"
-    mix_share: MixShare = None
-    mix_half_after: MixHalfAfter = None
-    mix_until: MixUntil = None
     optimise_prior: bool = False
 
     ignores_weights = True
 
-    @property
-    def others(self) -> Rest:
-        """What a client does with the blocks that its downlink does not bring."""
-        return Rest(self.rest, self.mix_share, self.mix_half_after, self.mix_until)
-
     def estimate(self, num_clients: int) -> MaskEstimate:
         """How theta^_i is counted."""
-        return MaskEstimate(self.others.resolution(self.samples_down(num_clients)), self.bits, self.clamp, self.form)
+        return MaskEstimate(self.resolution(self.samples_down(num_clients)), self.bits, self.clamp, self.form)
 
     @property
     def codec(self) -> MRC:
@@ -128,7 +119,7 @@ class BiCompFLPR(CodedMasks):
         codes = part.take(own)
         guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
         stats = ctx.send_stats(state.stats, cohort)
-        local, stats = self.training.run(state.weights, guess, stats, part, cohort, ctx)
+        local, stats = self.training.train_masks(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.value)
 
         codec, parallel_map = self.codec, ctx.clients.parallel_map
@@ -142,7 +133,7 @@ class BiCompFLPR(CodedMasks):
         got, inside, more = self._send_mean(theta, prior, cohort, ctx)
         new = (got * (estimate.num // self.samples_down(ctx.clients.num_clients))).to(codes.dtype)
         if inside is not None:
-            new = torch.where(inside, new, self.others.codes(codes, counts, self.n_ul, theta0, estimate, ctx.round))
+            new = torch.where(inside, new, self.codes(codes, counts, self.n_ul, theta0, estimate, ctx.round))
         rows = part.put(own, new)
         after = put_rows(state.codes, cohort, rows)
         mean = estimate.probability(after, state.theta0).mean(0)

@@ -25,10 +25,6 @@ from torch import Tensor
 from fedcomp.algorithm.masks.coded import MaskEstimate
 from fedcomp.core.ranges import CheckedOptions, Whole, Within
 
-Rule = Literal["keep", "qhat", "mix"]
-MixUntil = Annotated[int | None, Whole(meaning="the round from which blocks are kept")]
-MixHalfAfter = Annotated[float | None, Within("(0, inf)", "a number of rounds")]
-MixShare = Annotated[float | None, Within("(0, 1]", "the share of what was sent")]
 LARGEST = 253
 """Counts of so many samples, and the code of theta_0, fit into a byte."""
 STEPS = 1 << 20
@@ -46,10 +42,10 @@ class Rest(CheckedOptions):
         mix_until: the round from which blocks are kept; None: never.
     """
 
-    rest: Rule = "keep"
-    mix_share: MixShare = None
-    mix_half_after: MixHalfAfter = None
-    mix_until: MixUntil = None
+    rest: Literal["keep", "qhat", "mix"] = "keep"
+    mix_share: Annotated[float | None, Within("(0, 1]", "the share of what was sent")] = None
+    mix_half_after: Annotated[float | None, Within("(0, inf)", "a number of rounds")] = None
+    mix_until: Annotated[int | None, Whole(meaning="the round from which blocks are kept")] = None
     prefix = "algorithm."
 
     def resolution(self, n_dl: int) -> int:

@@ -20,20 +20,15 @@ Shape legend: N clients, all take part, D parameters, C running statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
+from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.updates.local_models import LocalModels, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths, servers_memory
-from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.ranges import Whole
-from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
 
 
 @dataclass(frozen=True)
@@ -52,32 +47,19 @@ class CSERState:
 
 
 @dataclass(frozen=True)
-class CSER(Algorithm):
+class CSER(LocalModels):
     """Error reset.
 
     Attributes:
-        client: trains locally. server: its learning rate is eta, the step of every client.
-        uplink: C, carries u_i and every `period` rounds a_i. downlink: carries their means.
+        client, server: see `LocalModels`. uplink: C, carries u_i and every `period` rounds a_i. downlink: their means.
         period: H, rounds from one reset to the next.
     """
 
-    client: LocalSolver
-    server: ServerOptimizer
-    uplink: Compressor
-    downlink: Compressor
-    period: Annotated[int, Whole()] = 50
-
-    weights = "uniform"
-    full_participation = True
-    client_models = ("test",)
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parts(self.server, self.uplink, self.downlink)
         self._with_error_memory()
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> CSERState:
-        """The first model everywhere, and empty memories."""
         self._with_error_memory().init(1, theta)  # refuses sizes; a_i itself is in the state
         models = theta.repeat(setup.num_clients, 1)
         return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
@@ -90,17 +72,13 @@ class CSER(Algorithm):
         stats = ctx.send_stats(stats, ctx.everyone)
 
         error, move = state.error + residual, received + residual
-        if is_sync_round(ctx.round, self.period):
+        if self.syncs(ctx.round):
             mean, left = send_up("reset", self.uplink, error, cohort, ctx)
             received, downlink = ctx.send_down("reset", self.downlink, mean, downlink, cohort)
             error, move = left, move + received - (error - left)
         step, _ = self.server.step(move, ())
         metrics = {**training_metrics(local), "memory/norm": lengths(error), **servers_memory(downlink, mean)}
         return CSERState(state.theta + step, error, stats, downlink), metrics
-
-    def evaluation_models(self, state: CSERState, key: Key) -> dict[str, Models]:
-        """The average model, which no client holds; bringing it together for the test is not charged."""
-        return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
     def _with_error_memory(self) -> Compressor:
         """The uplink with error feedback, since a_i is an error memory. Raises ValueError: C cannot have one."""

@@ -20,22 +20,17 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
+from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.updates.local_models import LocalModels, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
-from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.ranges import Whole
-from fedcomp.random.keys import Key
-from fedcomp.server import ServerOptimizer
 
 EXACT = Compressor(Dense())
 """What averaging rounds send through: every entry in float32, nothing remembered."""
@@ -56,48 +51,32 @@ class LIECState:
 
 
 @dataclass(frozen=True)
-class LIEC(Algorithm):
+class LIEC(LocalModels):
     """Local immediate error compensation.
 
     Attributes:
-        client: trains locally. server: its learning rate is eta, the step of every client.
-        uplink: C, carries u_i. downlink: carries the server's vector, with an error memory.
+        client, server, uplink: see `LocalModels`. downlink: carries the server's vector, with an error memory.
         period: H, rounds from one averaging of the models to the next.
         fused_average: averaging rounds send x_i + eta u_i instead of both.
     """
 
-    client: LocalSolver
-    server: ServerOptimizer
-    uplink: Compressor
-    downlink: Compressor
-    period: Annotated[int, Whole()] = 50
     fused_average: bool = False
-
-    weights = "uniform"
-    full_participation = True
-    client_models = ("test",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parts(self.server, self.uplink, self.downlink)
         _ = self._down
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LIECState:
-        """The first model everywhere, and an empty memory."""
         self.uplink.init(setup.num_clients, theta)
         return LIECState(theta.repeat(setup.num_clients, 1), stats, self._down.init(1, theta))
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
         local, stats = train_locally(self.client, state.theta, state.stats, cohort, ctx)
-        exchange = self._average if is_sync_round(ctx.round, self.period) else self._compensate
+        exchange = self._average if self.syncs(ctx.round) else self._compensate
         theta, downlink, mean = exchange(state, local.value, cohort, ctx)
         stats = ctx.send_stats(stats, ctx.everyone)
         return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
-
-    def evaluation_models(self, state: LIECState, key: Key) -> dict[str, Models]:
-        """The average model; between averagings no client holds it, and the test's transfers are not charged."""
-        return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
     @functools.cached_property
     def _down(self) -> Compressor:

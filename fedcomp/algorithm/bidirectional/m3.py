@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import Downlink
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -53,11 +54,10 @@ Probability = Annotated[float | None, Within("[0, 1]", "a probability; null for 
 
 
 @dataclass(frozen=True)
-class M3State:
+class M3State(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model x. stats: [C] its running statistics.
         step: [D] its last step, which the clients are still to be sent.
         update: [D] G, the server's estimate of the clients' mean update.
         models: [N, D] w_i, the clients' models. points: [N, D] z_i, their averages over rounds, where they train.
@@ -65,8 +65,6 @@ class M3State:
         optimizer: memories of the server optimizer.
     """
 
-    theta: Tensor
-    stats: Tensor
     step: Tensor
     update: Tensor
     models: Tensor

@@ -18,6 +18,7 @@ from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
+PriorCount = Annotated[float, Within("[1, inf)", "with less the posterior has no mode")]
 Smoothing = Literal["affine", "clip"]
 
 
@@ -41,7 +42,7 @@ class BetaPosterior(CheckedOptions):
         prior: lambda_0, at least 1. smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
     """
 
-    prior: Annotated[float, Within("[1, inf)", "with less the posterior has no mode")]
+    prior: PriorCount
     smoothing: Smoothing
     clamp: float
     prefix = "algorithm."

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalData, LocalResult, LocalSolver
@@ -33,18 +34,15 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class ControlState:
+class ControlState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model x. stats: [C] its running statistics.
         control: [D] the server's control variate c, the mean of the c_i of all N clients.
         controls: [N, D] the clients' c_i; those of idle clients stay as they are.
         optimizer: memories of the server optimizer.
     """
 
-    theta: Tensor
-    stats: Tensor
     control: Tensor
     controls: Tensor
     optimizer: Slots

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import LocalData, LocalResult, LocalSolver
@@ -43,17 +44,14 @@ from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class FedDynState:
+class FedDynState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model x. stats: [C] its running statistics.
         mean: [D] the mean of the last cohort's y_i, as the server decoded them.
         control: [D] h. controls: [N, D] grad_i; those of idle clients stay as they are.
     """
 
-    theta: Tensor
-    stats: Tensor
     mean: Tensor
     control: Tensor
     controls: Tensor

@@ -106,7 +106,7 @@ class DeltaMask(MaskProbabilities):
         """
         part = masked_part(ctx.clients.tensors, "deltamask")
         received = self.send_down(state, part, cohort, ctx)
-        local, stats = self.training.run(received.weights, received.theta[None], received.stats, part, cohort, ctx)
+        local, stats = self.train_masks(received.weights, received.theta[None], received.stats, part, cohort, ctx)
         before, theta = part.take(received.theta), part.take(local.value)
         shared = cohort.ids if self.reference == "client" else torch.zeros_like(cohort.ids)
         draws = ctx.key.fold_in("reference").uniform(shared, part.size)

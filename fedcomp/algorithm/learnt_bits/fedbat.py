@@ -31,6 +31,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -53,16 +54,13 @@ from fedcomp.wire.coding import Float, Unsigned
 
 
 @dataclass(frozen=True)
-class FedBATState:
+class FedBATState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model w. stats: [C] its running statistics.
         downlink: memory of the downlink's compressor. optimizer: memories of the server optimizer.
     """
 
-    theta: Tensor
-    stats: Tensor
     downlink: Memory
     optimizer: Slots
 

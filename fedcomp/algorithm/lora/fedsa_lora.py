@@ -78,7 +78,6 @@ class FedSALoRA(Algorithm):
         return FedSALoRAState(theta, stats, own, columns, took_part, uplink)
 
     def round(self, state: FedSALoRAState, cohort: Cohort, ctx: Context) -> tuple[FedSALoRAState, Metrics]:
-        """One round; the metrics of the training."""
         shared = Fragment.of_factor(ctx.clients.tensors, "A")
         a = ctx.send_dense("a", shared.part.take(state.theta), cohort)
         stats = ctx.send_stats(state.stats, cohort)

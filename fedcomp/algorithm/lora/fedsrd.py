@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.products import singular, stacked
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
@@ -46,18 +47,6 @@ from fedcomp.wire.coding import Float
 TURNS = {"b": ("B", "A"), "a": ("A", "B")}
 CUT = 1e-3
 """Of the largest singular value: what lies below it is 0 in a pseudoinverse."""
-
-
-@dataclass(frozen=True)
-class FedSRDState:
-    """What lives from round to round.
-
-    Attributes:
-        theta: [D] the model that all clients hold. stats: [C] its running statistics.
-    """
-
-    theta: Tensor
-    stats: Tensor
 
 
 @dataclass(frozen=True)
@@ -89,12 +78,12 @@ class FedSRD(Algorithm):
                 f"algorithm.base + algorithm.upper is {self.base + self.upper:g}, but must be below 1: all is pruned"
             )
 
-    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSRDState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ModelState:
         """The first model. Raises ValueError: it has no adapters, or does not train their A."""
         LoraLayout.of(setup.tensors).check_trains_a()
-        return FedSRDState(theta, stats)
+        return ModelState(theta, stats)
 
-    def round(self, state: FedSRDState, cohort: Cohort, ctx: Context) -> tuple[FedSRDState, Metrics]:
+    def round(self, state: ModelState, cohort: Cohort, ctx: Context) -> tuple[ModelState, Metrics]:
         """One round.
 
         Metrics: the training's; `adapter/pruned`, the share of the adapters' entries that a client did not send.
@@ -118,7 +107,7 @@ class FedSRD(Algorithm):
         theta = layout.rest.put(theta, layout.rest.take(theta) + head)
         sent = kept.sum(1) - layout.rest.size
         metrics = {**training_metrics(local), "adapter/pruned": 1 - sent / (layout.dim - layout.rest.size)}
-        return FedSRDState(theta, stats), metrics
+        return ModelState(theta, stats), metrics
 
     def kept(self, layout: LoraLayout, theta: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         """(mask of the entries that are sent, factor of each) for changes [M, D] of theta [D]; both [M, D]."""

@@ -7,7 +7,7 @@ K. Kuo, A. Raje, K. Rajesh, V. Smith, "Federated LoRA with sparse communication"
     client    trains all entries from there; sends the k_u largest of its change
     server    theta <- theta + AdamW(mean of the changes, where what was not sent counts as 0)
 
-The way up is `compressor` (`topk`), the way down `downlinks/masked_model.py`; the places of entries, which the paper
+The way up is `compressor` (`topk`), the way down `MaskedModel`; the places of entries, which the paper
 and its program leave out of their counts, are sent and counted both ways. With `density=1` and a dense compressor it is
 FedAvg with the same server optimiser, bit for bit.
 
@@ -22,19 +22,61 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
-from fedcomp.algorithm.downlinks.masked_model import Density, Masked, MaskedModel
+from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
+
+
+@dataclass(frozen=True)
+class MaskedModel(Downlink[Tensor, Tensor]):
+    """The k = density D largest entries; its memory [D] is the first model, which both ends know.
+
+    Attributes:
+        density: in (0, 1]; 1: the model as it is, without places.
+        mask: model: entries of the model, the others are 0. update: entries of what was learnt since the first model;
+            the others are as they were there.
+    """
+
+    sends_model = True
+
+    density: float
+    mask: str
+
+    @property
+    def compressor(self) -> Compressor:
+        """What the entries are sent through."""
+        return Compressor(Dense() if self.density == 1 else TopK(self.density))
+
+    def model(self, theta: Tensor, memory: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
+        compressor, learnt = self.compressor, self.density < 1 and self.mask == "update"
+        sent = theta - memory if learnt else theta
+        if learnt and ctx.round == 0:
+            return memory, memory  # nothing was learnt yet
+        received, _ = ctx.send_down("model", compressor, sent, compressor.init(1, sent), cohort)
+        return memory + received if learnt else received, memory
+
+    def masked(self, theta: Tensor, first: Tensor) -> Tensor:
+        """What a cohort would train from: theta [D] with `mask`, where `first` [D] is the first model."""
+        if self.density == 1:
+            return theta
+        base = first if self.mask == "update" else theta.new_zeros(())
+        learnt = theta - base
+        kept = stable_topk(learnt.abs()[None], TopK(self.density).num_sent(len(theta)))[0]
+        return theta.new_zeros(theta.shape).index_copy(0, kept, learnt[kept]) + base
 
 
 @dataclass(frozen=True)
@@ -65,8 +107,8 @@ class FLASC(Algorithm):
     client: LocalSolver
     server: ServerOptimizer
     uplink: Compressor
-    density: Density = 0.25
-    mask: Masked = "model"
+    density: Annotated[float, Within("(0, 1]", "the share of the model that is sent down")] = 0.25
+    mask: Literal["model", "update"] = "model"
     weights: Weights = "uniform"
 
     @property
@@ -75,12 +117,10 @@ class FLASC(Algorithm):
         return MaskedModel(self.density, self.mask)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLASCState:
-        """The first model and empty memories."""
         uplink = self.uplink.init(setup.num_clients, theta)
         return FLASCState(theta, theta, stats, uplink, self.server.init(theta))
 
     def round(self, state: FLASCState, cohort: Cohort, ctx: Context) -> tuple[FLASCState, Metrics]:
-        """One round; the metrics of the training."""
         start, stats, first = self.down.send_model(state.theta, state.stats, state.first, cohort, ctx)
         local, stats = train_locally(self.client, start, stats, cohort, ctx)
         mean, uplink = ctx.send_up("update", self.uplink, local.value, state.uplink, cohort)

@@ -25,12 +25,10 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
-from fedcomp.algorithm.lora.components import DENSE, Components, train_own
+from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.lora.components import Components, train_own
 from fedcomp.algorithm.lora.products import singular, stacked
-from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
-from fedcomp.client import LocalSolver
-from fedcomp.compressor import Compressor
+from fedcomp.algorithm.lora.ranks import RankedAdapters
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors, LoraLayout, LoraMatrix
 from fedcomp.core.pytree import take_rows
@@ -56,33 +54,19 @@ class FlexLoRAState:
 
 
 @dataclass(frozen=True)
-class FlexLoRA(Algorithm):
+class FlexLoRA(RankedAdapters):
     """Adapters redistributed by singular values.
 
     Attributes:
-        client: trains the adapter that it is sent; its memories begin anew in every round.
-        ranks: of the clients, see `ranks.py`.
         residual: components beyond the model's rank that the server keeps, 0 or more.
-        weights: "samples" or "uniform".
-        uplink: carries the factors, if it is lossy their change since they were sent down.
     """
 
-    client: LocalSolver
-    ranks: Ranks = None
     residual: Annotated[int, Whole(0, "components that the server keeps")] = 0
-    weights: Weights = "samples"
-    uplink: Compressor = DENSE
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranks(self.ranks)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FlexLoRAState:
         """The first adapters, and no residual. ValueError: the model has none, or other ranks."""
-        components = Components.of(setup.tensors)
-        ranks = ranks_of_clients(self.ranks, components.layout, setup, theta)
-        components.check_codec(self.uplink, ranks, setup.tensors)
-        size = sum(self._kept(one) * (one.inputs + one.outputs) for one in components.layout.matrices)
+        ranks, layout = self.first_ranks(theta, setup), LoraLayout.of(setup.tensors)
+        size = sum(self._kept(one) * (one.inputs + one.outputs) for one in layout.matrices)
         return FlexLoRAState(theta, stats, theta.new_zeros(size), ranks)
 
     def round(self, state: FlexLoRAState, cohort: Cohort, ctx: Context) -> tuple[FlexLoRAState, Metrics]:

@@ -26,16 +26,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
-from fedcomp.algorithm.lora.components import DENSE, Components, fresh_factors
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.lora.components import Components, fresh_factors
 from fedcomp.algorithm.lora.products import stacked
-from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
+from fedcomp.algorithm.lora.ranks import RankedAdapters
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.algorithm.updates.metrics import lengths
-from fedcomp.client import LocalData, LocalResult, LocalSolver
-from fedcomp.compressor import Compressor
+from fedcomp.client import LocalData, LocalResult
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.lora_layout import LoraMatrix
+from fedcomp.core.lora_layout import LoraLayout, LoraMatrix
 from fedcomp.core.pytree import take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
@@ -59,33 +58,18 @@ class FLoRAState:
 
 
 @dataclass(frozen=True)
-class FLoRA(Algorithm):
+class FLoRA(RankedAdapters):
     """Stacked adapters, added to the base.
 
     Attributes:
-        client: trains an adapter; its memories begin anew in every round.
-        ranks: of the clients, see `ranks.py`.
         sends: stack, weights (the sum, dense), or shortest: of each matrix the one with fewer entries.
-        weights: "samples" or "uniform".
-        uplink: carries the factors before they are stacked, if it is lossy their change since their first values.
     """
 
-    client: LocalSolver
-    ranks: Ranks = None
     sends: Literal["stack", "weights", "shortest"] = "shortest"
-    weights: Weights = "samples"
-    uplink: Compressor = DENSE
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_ranks(self.ranks)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLoRAState:
         """The base with the first adapter, 0 as a rule, added. ValueError: the model has none, or other ranks."""
-        components = Components.of(setup.tensors)
-        layout = components.layout
-        ranks = ranks_of_clients(self.ranks, layout, setup, theta)
-        components.check_codec(self.uplink, ranks, setup.tensors)
+        ranks, layout = self.first_ranks(theta, setup), LoraLayout.of(setup.tensors)
         change = [one.scale * (b @ a) for (a, b), one in zip(layout.factors(theta[None]), layout.matrices, strict=True)]
         theta = layout.b.put(theta, torch.zeros_like(layout.b.take(theta)))
         first = torch.cat([part.flatten() for part in change])

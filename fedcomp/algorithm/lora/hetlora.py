@@ -26,13 +26,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
-from fedcomp.algorithm.lora.components import DENSE, Components, train_own
+from fedcomp.algorithm.contract import Context, Metrics, Setup, Weights
+from fedcomp.algorithm.lora.components import Components, train_own
 from fedcomp.algorithm.lora.products import product_norms
-from fedcomp.algorithm.lora.ranks import Ranks, check_ranks, ranks_of_clients
+from fedcomp.algorithm.lora.ranks import RankedAdapters
 from fedcomp.algorithm.lora.self_pruning import SelfPruning
-from fedcomp.client import LocalSolver
-from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import Factors
@@ -55,42 +53,30 @@ class HetLoRAState:
 
 
 @dataclass(frozen=True)
-class HetLoRA(Algorithm):
+class HetLoRA(RankedAdapters):
     """Zero-padded means of adapters.
 
     Attributes:
-        client: trains the adapter that it is sent.
-        ranks: of the clients, see `ranks.py`.
         norms: whether a client counts by the size of its product. dilute: whether it counts where it has zeros.
-        weights: "samples" or "uniform".
         gamma, penalty: of self-pruning, see `self_pruning.py`; without gamma ranks stay as they are.
-        uplink: carries the factors, if it is lossy their change since they were sent down.
     """
 
-    client: LocalSolver
-    ranks: Ranks = None
     norms: bool = True
     dilute: bool = True
     weights: Weights = "uniform"
     gamma: Annotated[float | None, Within("(0, 1)", "the share of components that pruning keeps")] = None
     penalty: Annotated[float, Within("[0, inf)", "the weight of what may be pruned")] = 0.001
-    uplink: Compressor = DENSE
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_ranks(self.ranks)
         if self.gamma is not None and not isinstance(self.uplink.codec, Dense):
             raise ValueError("algorithm.gamma changes what a client has while it trains: take compressor=dense")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> HetLoRAState:
         """The first adapters. ValueError: the model has none, or other ranks."""
-        components = Components.of(setup.tensors)
-        ranks = ranks_of_clients(self.ranks, components.layout, setup, theta)
-        components.check_codec(self.uplink, ranks, setup.tensors)
-        return HetLoRAState(theta, stats, ranks)
+        return HetLoRAState(theta, stats, self.first_ranks(theta, setup))
 
     def round(self, state: HetLoRAState, cohort: Cohort, ctx: Context) -> tuple[HetLoRAState, Metrics]:
-        """One round; what is logged is the training's."""
         components, own = Components.of(ctx.clients.tensors), take_rows(state.ranks, cohort)
         pruning = SelfPruning(components, self.gamma or 1.0, self.penalty)
         start, local, stats, metrics = train_own(

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.lora.products import stacked
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -34,18 +35,6 @@ from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.ranges import Within
-
-
-@dataclass(frozen=True)
-class LoRAFAIRState:
-    """What lives from round to round.
-
-    Attributes:
-        theta: [D] the server's model. stats: [C] its running statistics.
-    """
-
-    theta: Tensor
-    stats: Tensor
 
 
 @dataclass(frozen=True)
@@ -66,20 +55,20 @@ class LoRAFAIR(Algorithm):
         super().__post_init__()
         check_decodable("LoRA-FAIR", self.uplink)
 
-    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LoRAFAIRState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ModelState:
         """The first model. Raises ValueError: it has no adapters, or does not train their A."""
         LoraLayout.of(setup.tensors).check_trains_a()
         self.uplink.init(1, theta)  # it checks that the codec takes D entries
-        return LoRAFAIRState(theta, stats)
+        return ModelState(theta, stats)
 
-    def round(self, state: LoRAFAIRState, cohort: Cohort, ctx: Context) -> tuple[LoRAFAIRState, Metrics]:
+    def round(self, state: ModelState, cohort: Cohort, ctx: Context) -> tuple[ModelState, Metrics]:
         """One round; the metrics of the training, and `adapter/bias`, that of the means without the correction."""
         start, stats = ctx.send_model(state.theta, state.stats, cohort)
         local, stats = train_locally(self.client, start, stats, cohort, ctx)
         metrics = {**training_metrics(local), **adapter_bias(start, local.value, cohort, ctx.clients.tensors)}
         change = send_decoded("update", self.uplink, local.value, cohort, ctx)
         theta = self.corrected(LoraLayout.of(ctx.clients.tensors), state.theta + change, cohort.weight)
-        return LoRAFAIRState(theta, stats), metrics
+        return ModelState(theta, stats), metrics
 
     def corrected(self, layout: LoraLayout, rows: Tensor, weight: Tensor) -> Tensor:
         """[D] the mean of rows [M, D] by weights [M], with B + dB for B."""

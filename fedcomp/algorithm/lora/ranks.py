@@ -9,11 +9,15 @@ Shape legend: N clients, K adapted matrices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.contract import Algorithm, Setup, Weights
+from fedcomp.algorithm.lora.components import DENSE, Components
+from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.core.validate import is_number, is_whole
 
@@ -21,20 +25,41 @@ Ranks = Sequence[int] | Mapping[int, float] | None
 """A rank for every client, {rank: share of the clients}, or the model's rank for all."""
 
 
-def check_ranks(ranks: Ranks) -> None:
-    """Raise ValueError unless they are a list of ranks, {rank: share} with shares that sum to 1, or null."""
-    if ranks is None:
-        return
-    each = list(ranks)
-    if not each or not all(is_whole(rank) and rank >= 1 for rank in each):
-        raise ValueError(
-            f"algorithm.ranks={ranks} must be a list with a rank, 1 or more, for every client, or {{rank: share}} such "
-            "as {4: 0.5, 8: 0.5}, or null for the model's rank"
-        )
-    if isinstance(ranks, Mapping):
-        shares = list(ranks.values())
-        if not all(is_number(share) and share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-            raise ValueError(f"algorithm.ranks={ranks} must have positive shares that sum to 1")
+@dataclass(frozen=True)
+class RankedAdapters(Algorithm):
+    """Options of a method whose clients have adapters of ranks of their own.
+
+    Attributes:
+        client: trains the adapter that it is sent; its memories begin anew in every round.
+        ranks: of the clients. weights: see `Weights`.
+        uplink: carries the factors, if it is lossy their change since they were sent down.
+    """
+
+    client: LocalSolver
+    ranks: Ranks = None
+    weights: Weights = "samples"
+    uplink: Compressor = DENSE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ranks is None:
+            return
+        if not self.ranks or not all(is_whole(rank) and rank >= 1 for rank in self.ranks):
+            raise ValueError(
+                f"algorithm.ranks={self.ranks} must be a list with a rank, 1 or more, for every client, or {{rank: "
+                "share} such as {4: 0.5, 8: 0.5}, or null for the model's rank"
+            )
+        if isinstance(self.ranks, Mapping):
+            shares = list(self.ranks.values())
+            if not all(is_number(share) and share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+                raise ValueError(f"algorithm.ranks={self.ranks} must have positive shares that sum to 1")
+
+    def first_ranks(self, theta: Tensor, setup: Setup) -> Tensor:
+        """[N, K] every client's ranks. ValueError: the model has no adapters, or other ranks."""
+        components = Components.of(setup.tensors)
+        ranks = ranks_of_clients(self.ranks, components.layout, setup, theta)
+        components.check_codec(self.uplink, ranks, setup.tensors)
+        return ranks
 
 
 def ranks_of_clients(ranks: Ranks, layout: LoraLayout, setup: Setup, like: Tensor) -> Tensor:

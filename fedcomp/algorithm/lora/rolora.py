@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup, Weights
 from fedcomp.algorithm.downlinks.missed_parts import MissedParts, PartChanges
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.algorithm.updates.local_training import check_trains_parts, train_part, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
@@ -40,17 +41,14 @@ BESIDE = 2
 
 
 @dataclass(frozen=True)
-class RoLoRAState:
+class RoLoRAState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the server's model. stats: [C] its running statistics.
         uplink: the compressor's memories, of B and of A.
         changes: which of B, A and the rest each client misses.
     """
 
-    theta: Tensor
-    stats: Tensor
     uplink: tuple[Memory, ...]
     changes: PartChanges
 

@@ -36,6 +36,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
+from fedcomp.algorithm.models import ModelState
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -54,18 +55,15 @@ TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
-class PowerSGDState:
+class PowerSGDState(ModelState):
     """What lives from round to round.
 
     Attributes:
-        theta: [D] the model, which all clients have. stats: [C] its running statistics.
         q: [sum n r] Q of the last round, which all clients have.
         errors: [N, d] e of each client, [N, 0] without a memory.
         optimizer: memories of the server optimizer.
     """
 
-    theta: Tensor
-    stats: Tensor
     q: Tensor
     errors: Tensor
     optimizer: Slots

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.masks.frozen_weights import Frozen, FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, Gain
 from fedcomp.algorithm.masks.training import MaskTraining, Ste, TestedMask, masked_part
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.mrc import MRC
@@ -78,7 +78,7 @@ class MaskEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodedMasks(Algorithm):
+class CodedMasks(FrozenWeights, Algorithm):
     """Options of GR and PR.
 
     Attributes:
@@ -88,7 +88,7 @@ class CodedMasks(Algorithm):
         block: entries a block; the first blocks, where they change.
         bits: of a threshold and of the uniform numbers that candidates are made of.
         clamp: c. form: clip, priors are clip(theta, c, 1 - c); affine, theta is c + (1 - 2 c) mean everywhere.
-        frozen, gain, theta0, ste: see masks/frozen_weights.py and masks/training.py.
+        frozen, gain, theta0: see `FrozenWeights`. ste: see `MaskTraining`.
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
         ess_every: rounds between measurements of the effective sample size, which cost some percent of a round; 0:
             never.
@@ -102,9 +102,7 @@ class CodedMasks(Algorithm):
     bits: ThresholdBits = 8
     clamp: float = 0.01
     form: Literal["clip", "affine"] = "clip"
-    frozen: Frozen = "signed_constant"
-    gain: str | float = "e_fan_in"
-    theta0: str | float = "normal"
+    gain: Gain = "e_fan_in"
     ste: Ste = "p_weighted"
     test: TestedMask = "sample"
     test_samples: Annotated[int, Whole()] = 1
@@ -117,7 +115,6 @@ class CodedMasks(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.frozen_weights  # they check their own options
         with options_of("algorithm"):
             _ = self.codec
 
@@ -125,11 +122,6 @@ class CodedMasks(Algorithm):
     def training(self) -> MaskTraining:
         """Local training."""
         return MaskTraining(self.client, self.ste, self.clamp)
-
-    @property
-    def frozen_weights(self) -> FrozenWeights:
-        """The frozen weights' distribution."""
-        return FrozenWeights(self.frozen, self.gain)
 
     @property
     def codec(self) -> MRC:
@@ -147,10 +139,7 @@ class CodedMasks(Algorithm):
 
     def first(self, theta: Tensor, setup: Setup, name: str) -> tuple[Tensor, Tensor]:
         """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
-        part = masked_part(setup.tensors, name)
-        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
-        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
-        return weights, part.put(torch.ones_like(theta), part.take(drawn))
+        return self.first_masks(theta, masked_part(setup.tensors, name), setup)
 
     def common(self, name: str, cohort: Cohort, prior: Tensor, ctx: Context) -> SharedKnowledge:
         """What both ends know about the message called `name`, given the priors [1 or M, d] as thresholds."""

@@ -13,39 +13,43 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.contract import Setup
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.ranges import CheckedOptions
+from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.random.keys import Key
 
-Frozen = Literal["signed_constant", "uniform", "normal", "model"]
 GAINS = {"kaiming": math.sqrt(2), "e_fan_in": math.e, "two_over_fan_in": 2.0}
+Gain = Literal["kaiming", "e_fan_in", "two_over_fan_in"] | Annotated[float, Within("(0, inf)")]
 
 
 @dataclass(frozen=True)
 class FrozenWeights(CheckedOptions):
-    """The distribution of weights that are drawn once and never trained.
+    """Options of weights that are drawn once and never trained, and of the first probabilities of masks over them.
 
     Attributes:
-        frozen: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's
-            own first weights.
+        frozen: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's own first
+            weights.
         gain: kaiming, e_fan_in, two_over_fan_in, or a positive number.
+        theta0: first probabilities: normal, sigma(s) with s ~ N(0, 1), or a number for all.
     """
 
-    frozen: Frozen = "signed_constant"
-    gain: str | float = "kaiming"
+    frozen: Literal["signed_constant", "uniform", "normal", "model"] = "signed_constant"
+    gain: Gain = "kaiming"
+    theta0: Literal["normal"] | Annotated[float, Within("(0, 1)", "a probability")] = "normal"
     prefix = "algorithm."
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gain not in GAINS and not (isinstance(self.gain, int | float) and 0 < self.gain < float("inf")):
-            raise ValueError(f"algorithm.gain={self.gain} must be one of {', '.join(GAINS)}, or a positive number")
+    def first_masks(self, theta: Tensor, part: ParameterSubset, setup: Setup) -> tuple[Tensor, Tensor]:
+        """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
+        weights = self.draw_weights(theta, setup.tensors, setup.key.fold_in("weights"))
+        drawn = self.first_probabilities(theta, setup.key.fold_in("theta"))
+        return weights, part.put(torch.ones_like(theta), part.take(drawn))
 
-    def draw(self, own: Tensor, tensors: tuple[ParameterTensor, ...], key: Key) -> Tensor:
+    def draw_weights(self, own: Tensor, tensors: tuple[ParameterTensor, ...], key: Key) -> Tensor:
         """[D] weights; `own` [D] are the model's own, which normalisation layers keep (scale 1, shift 0)."""
         if self.frozen == "model":
             return own
@@ -61,15 +65,9 @@ class FrozenWeights(CheckedOptions):
         kept = ParameterSubset.of(tensors, is_normalisation)
         return kept.put(drawn * torch.cat(scales), kept.take(own))
 
-
-def first_probabilities(theta0: str | float, like: Tensor, key: Key) -> Tensor:
-    """[D] first probabilities of a mask: sigma(s) with s ~ N(0, 1) for "normal", else that number everywhere.
-
-    Raises ValueError: neither "normal" nor a number in (0, 1).
-    """
-    if theta0 == "normal":
-        row = torch.zeros(1, dtype=torch.int64, device=like.device)
-        return torch.sigmoid(key.normal(row, like.shape[0])[0])
-    if not isinstance(theta0, float | int) or not 0 < theta0 < 1:
-        raise ValueError(f"algorithm.theta0={theta0} must be normal, or a number between 0 and 1")
-    return torch.full_like(like, float(theta0))
+    def first_probabilities(self, like: Tensor, key: Key) -> Tensor:
+        """[D] theta_0."""
+        if self.theta0 == "normal":
+            row = torch.zeros(1, dtype=torch.int64, device=like.device)
+            return torch.sigmoid(key.normal(row, like.shape[0])[0])
+        return torch.full_like(like, float(self.theta0))

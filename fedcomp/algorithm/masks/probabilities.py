@@ -18,10 +18,10 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
-from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts, Smoothing
-from fedcomp.algorithm.masks.frozen_weights import Frozen, FrozenWeights, first_probabilities
-from fedcomp.algorithm.masks.training import BatchnormTraining, Clamp, MaskTraining, Ste, TestedMask, masked_models
-from fedcomp.client import LocalResult, LocalSolver
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts, PriorCount, Smoothing
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights
+from fedcomp.algorithm.masks.training import MaskTraining, TestedMask, masked_models
+from fedcomp.client import LocalResult
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.ranges import Whole
@@ -48,14 +48,11 @@ class MaskState:
 
 
 @dataclass(frozen=True)
-class MaskProbabilities(Algorithm):
+class MaskProbabilities(FrozenWeights, MaskTraining, Algorithm):
     """Probabilities down; how masks come up is the method's own.
 
     Attributes:
-        client: trains the scores.
-        frozen, gain: see masks/frozen_weights.py.
-        theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
-        ste, clamp, batchnorm_training: see masks/training.py.
+        client, ste, clamp, batchnorm_training: see `MaskTraining`. frozen, gain, theta0: see `FrozenWeights`.
         prior: lambda_0 of the Beta posterior, at least 1.
         smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
         sends: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
@@ -63,14 +60,7 @@ class MaskProbabilities(Algorithm):
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
     """
 
-    client: LocalSolver
-    frozen: Frozen = "signed_constant"
-    gain: str | float = "kaiming"
-    theta0: str | float = "normal"
-    ste: Ste = "identity"
-    clamp: Clamp = 0.01
-    batchnorm_training: BatchnormTraining = "frozen"
-    prior: float = 1.0
+    prior: PriorCount = 1.0
     smoothing: Smoothing = "affine"
     sends: Literal["theta", "counts"] = "theta"
     test: TestedMask = "sample"
@@ -79,20 +69,6 @@ class MaskProbabilities(Algorithm):
     when_slow = (
         "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.frozen_weights, self.posterior  # they check their own options
-
-    @property
-    def training(self) -> MaskTraining:
-        """Local training."""
-        return MaskTraining(self.client, self.ste, self.clamp, self.batchnorm_training)
-
-    @property
-    def frozen_weights(self) -> FrozenWeights:
-        """The frozen weights' distribution."""
-        return FrozenWeights(self.frozen, self.gain)
 
     @property
     def posterior(self) -> BetaPosterior:
@@ -106,9 +82,7 @@ class MaskProbabilities(Algorithm):
 
     def first_state(self, theta: Tensor, stats: Tensor, part: ParameterSubset, setup: Setup) -> MaskState:
         """Frozen weights and first probabilities, both from the run's seed."""
-        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
-        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
-        first = part.put(torch.ones_like(theta), part.take(drawn))
+        weights, first = self.first_masks(theta, part, setup)
         return MaskState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
 
     def send_down(self, state: MaskState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> MaskState:

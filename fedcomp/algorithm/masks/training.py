@@ -32,8 +32,6 @@ from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.random.keys import Key
 
 Ste = Literal["identity", "p_weighted"]
-Clamp = Annotated[float, Within("(0, 0.5)", "probabilities keep that far from 0 and 1")]
-BatchnormTraining = Literal["frozen", "trained"]
 TestedMask = Literal["sample", "expected", "threshold"]
 STEEP = 2.0**60
 """Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
@@ -52,11 +50,11 @@ class MaskTraining(CheckedOptions):
 
     client: LocalSolver
     ste: Ste = "identity"
-    clamp: Clamp = 0.01
-    batchnorm_training: BatchnormTraining = "frozen"
+    clamp: Annotated[float, Within("(0, 0.5)", "probabilities keep that far from 0 and 1")] = 0.01
+    batchnorm_training: Literal["frozen", "trained"] = "frozen"
     prefix = "algorithm."
 
-    def run(
+    def train_masks(
         self,
         weights: Tensor,
         theta: Tensor,

@@ -121,7 +121,6 @@ class KMeans(Algorithm):
         return KMeansState(theta, torch.ones_like(state.started), uplink, downlink), metrics
 
     def evaluation_models(self, state: KMeansState, key: Key) -> dict[str, Models]:
-        """The server's centres."""
         return {"test": Models(state.theta[None], state.theta.new_zeros(1, 0))}
 
     def _first_centres(self, first: Tensor, num_clusters: int, cohort: Cohort, ctx: Context) -> Tensor:

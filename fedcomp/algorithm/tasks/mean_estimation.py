@@ -63,7 +63,6 @@ class MeanEstimation(Algorithm):
         return self.memory == "keep"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> MeanEstimationState:
-        """No estimate yet, and empty memories."""
         errors = torch.zeros(3, dtype=torch.float64, device=theta.device)
         return MeanEstimationState(theta, self.uplink.init(setup.num_clients, theta), errors)
 
@@ -89,7 +88,6 @@ class MeanEstimation(Algorithm):
         return MeanEstimationState(estimate, kept, errors), metrics
 
     def evaluation_models(self, state: MeanEstimationState, key: Key) -> dict[str, Models]:
-        """The last estimate."""
         return {"test": Models(state.theta[None], state.theta.new_zeros(1, 0))}
 
 

@@ -61,7 +61,6 @@ class PowerIteration(Algorithm):
     weights = "samples"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerIterationState:
-        """The first vector and empty memories."""
         return PowerIterationState(
             theta, stats, self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
         )

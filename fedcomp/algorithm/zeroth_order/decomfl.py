@@ -27,7 +27,7 @@ steps, P directions a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -38,9 +38,6 @@ from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
-    Difference,
-    LocalStep,
-    Mu,
     RunningStats,
     TwoPoint,
     check_stats,
@@ -48,8 +45,6 @@ from fedcomp.algorithm.zeroth_order.two_point import (
     finite,
 )
 from fedcomp.client import Batch, Batching, LocalData
-from fedcomp.client.solver import Schedule
-from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.compressor.seed import SeedCost, seed_number
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.ranges import Whole, Within
@@ -77,12 +72,12 @@ class DeComFLState:
 
 
 @dataclass(frozen=True)
-class DeComFL(Algorithm):
+class DeComFL(Stages, TwoPoint, Algorithm):
     """Zeroth-order local SGD along shared directions; scalars up, missed scalars down.
 
     Attributes:
-        steps: K. perturbations: P. mu, difference, distribution: see `TwoPoint`.
-        lr: eta. momentum, weight_decay: as torch's SGD. schedule, lr_final, stages: how eta and P change, see `Stages`.
+        steps: K. mu, difference, distribution: see `TwoPoint`. momentum, weight_decay: as torch's SGD.
+        lr, perturbations: eta, P. schedule, lr_final, stages: how they change, see `Stages`.
         batch_size: samples of a step; all losses of a step are of the same ones.
         seed_cost: sent, 64 bits a step and round; derived, from the run's seed, for nothing.
         sends: replay; shortest, replay or the model; model; broadcast_all, every round's scalars to all N clients.
@@ -96,16 +91,8 @@ class DeComFL(Algorithm):
     exact_losses: ClassVar[bool] = True
 
     steps: Annotated[int, Whole()] = 1
-    perturbations: Annotated[int, Whole()] = 20
-    mu: Mu = 1e-3
-    difference: Difference = "central"
-    distribution: Distribution = "gaussian"
-    lr: LocalStep = 1e-3
     momentum: Annotated[float, Within("[0, 1)")] = 0.0
     weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
-    schedule: Schedule = "constant"
-    lr_final: float = 0.0
-    stages: Mapping[int, Sequence[float]] | None = None
     batch_size: Annotated[int, Whole()] = 10
     seed_cost: SeedCost = "sent"
     sends: Literal["replay", "shortest", "model", "broadcast_all"] = "replay"
@@ -125,17 +112,6 @@ class DeComFL(Algorithm):
             raise ValueError(
                 f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.sends={self.sends}"
             )
-        _ = self.changes  # it checks its own options
-
-    @property
-    def two_point(self) -> TwoPoint:
-        """The estimate of a directional derivative."""
-        return TwoPoint(self.mu, self.difference, self.distribution)
-
-    @property
-    def changes(self) -> Stages:
-        """eta and P of each round."""
-        return Stages(self.lr, self.perturbations, self.schedule, self.lr_final, self.stages)
 
     @property
     def _replays(self) -> bool:
@@ -147,7 +123,7 @@ class DeComFL(Algorithm):
         velocity = torch.zeros_like(theta if self.momentum else theta[:0])
         kept = self.history if self._replays else 0
         start = (theta, velocity) if self.verify_replay else (theta[:0], velocity[:0])
-        width = self.steps * self.changes.most_perturbations
+        width = self.steps * self.most_perturbations
         history = History.init(theta, setup.num_clients, kept, self.steps, width, start)
         return DeComFLState(theta, velocity, stats, history)
 
@@ -158,7 +134,7 @@ class DeComFL(Algorithm):
         none of them); `replay/rounds`, `replay/max` and `history/bits`, see history.py; with `diagnose`
         `estimate/variance`, ||step - mean||^2 / ||mean||^2 with the step of the true gradients as the mean.
         """
-        lr, num = self.changes.at(ctx.progress)
+        lr, num = self.size_and_number(ctx.progress)
         place, metrics = (state.theta, state.velocity), {}
         start = place
         if self._replays:
@@ -173,7 +149,7 @@ class DeComFL(Algorithm):
         numbers = self._numbers(ctx.everyone if everybody else cohort, state.theta, ctx)
         stats = ctx.send_stats(state.stats, cohort)
 
-        directions = SharedDirections(self.two_point, numbers, num, state.theta.shape[0])
+        directions = SharedDirections(self, numbers, num, state.theta.shape[0])
         scalars, loss, new_stats, true = self._train(start, stats, directions, lr, cohort, ctx)
         payload = Payload({"scalars": Field(scalars, Float())})
         (received,) = ctx.link.up(payload).expect(scalars=self.steps * num)
@@ -187,7 +163,7 @@ class DeComFL(Algorithm):
         theta, velocity = self._walk(place, step, directions)
         history = state.history.record(step, cohort, self.walk) if self._replays else state.history
         metrics |= {"train/loss": loss, "message/scalar": received.abs().amax(1)}
-        evaluations = self.steps * self.two_point.evaluations(num) + self.two_point.last_forward(stats)
+        evaluations = self.steps * self.evaluations(num) + self.last_forward(stats)
         metrics["evaluations"] = state.theta.new_full((), evaluations)
         if self.diagnose:
             wanted = cohort.weight @ true
@@ -197,9 +173,7 @@ class DeComFL(Algorithm):
 
     def walk(self, place: Place, step: Step) -> Place:
         """The server's step of one round, the same operations on the same numbers whoever makes it."""
-        return self._walk(
-            place, step, SharedDirections(self.two_point, step.numbers, step.scalars.shape[1], len(place[0]))
-        )
+        return self._walk(place, step, SharedDirections(self, step.numbers, step.scalars.shape[1], len(place[0])))
 
     def _walk(self, place: Place, step: Step, directions: SharedDirections) -> Place:
         theta, velocity = place[0].clone(), place[1].clone()
@@ -239,19 +213,19 @@ class DeComFL(Algorithm):
             found, losses = [], []
             for k, (x, targets, weight) in enumerate(data.batches(Batching(self.batch_size, steps=self.steps))):
                 batch, centre = Batch(x, targets, weight, stats), None
-                if self.two_point.at_centre:
+                if self.at_centre:
                     centre, after = data.losses(y[:, None], batch, k)
                     centre, stats = centre[:, 0], after[:, 0]
                 if self.diagnose:
                     self._move(true, speed, data.gradient(true, batch, k).grad, lr)
                 total = torch.zeros_like(y)
                 for _, z in directions.groups(k, directions_at_once(*y.shape)):
-                    scalars, loss = self.two_point.scalars(data, y, z[None], batch, k, centre)
+                    scalars, loss = self.scalars(data, y, z[None], batch, k, centre)
                     total += scalars.to(y.dtype) @ z.to(y.dtype)
                     found.append(scalars)
                     losses += [loss] if not k else []
                 self._move(y, velocity, total / directions.num, lr)
-                if k == self.steps - 1 and self.two_point.last_forward(stats[0]):
+                if k == self.steps - 1 and self.last_forward(stats[0]):
                     stats = data.losses(y[:, None], batch, k)[1][:, 0]
             loss = torch.stack(losses).mean(0).to(torch.float32)
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true

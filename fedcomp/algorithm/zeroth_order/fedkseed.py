@@ -38,16 +38,12 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
-    Difference,
-    LocalStep,
-    Mu,
     RunningStats,
     TwoPoint,
     check_stats,
     finite,
 )
 from fedcomp.client import Batch, Batching, LocalData
-from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.ranges import Whole, Within
 from fedcomp.wire import Field, Payload
@@ -77,7 +73,7 @@ class FedKSeedState:
 
 
 @dataclass(frozen=True)
-class FedKSeed(Algorithm):
+class FedKSeed(TwoPoint, Algorithm):
     """Zeroth-order steps along directions of a fixed pool; coefficients down, pairs up.
 
     Attributes:
@@ -96,10 +92,7 @@ class FedKSeed(Algorithm):
 
     pool: Annotated[int, Whole()] = 4096
     steps: Annotated[int, Whole()] = 20
-    mu: Mu = 1e-3
-    difference: Difference = "central"
-    distribution: Distribution = "gaussian"
-    lr: LocalStep = 1e-3
+    lr: Annotated[float, Within("(0, inf)", "the length of a local step")] = 1e-3
     batch_size: Annotated[int, Whole()] = 10
     sampling: Literal["uniform", "amplitude"] = "uniform"
     unbiased_sampling: bool = False
@@ -117,11 +110,6 @@ class FedKSeed(Algorithm):
             raise ValueError(
                 "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude: take 2 or more"
             )
-
-    @property
-    def two_point(self) -> TwoPoint:
-        """The estimate of a directional derivative."""
-        return TwoPoint(self.mu, self.difference, self.distribution)
 
     @property
     def sends_sums(self) -> bool:
@@ -163,8 +151,8 @@ class FedKSeed(Algorithm):
         kept = finite(received)
         scaled = kept if self.sends_sums else kept * self._factor(share, chosen)
         after = pool.add(chosen, kept, cohort.weight[:, None] * scaled)
-        theta = after.model(state.theta0, self.lr, self.two_point, ctx.clients)
-        evaluations = self.steps * self.two_point.evaluations(1) + self.two_point.last_forward(stats)
+        theta = after.model(state.theta0, self.lr, self, ctx.clients)
+        evaluations = self.steps * self.evaluations(1) + self.last_forward(stats)
         metrics = {
             "train/loss": loss,
             "message/scalar": received.abs().amax(1),
@@ -180,7 +168,7 @@ class FedKSeed(Algorithm):
         if sums is pool.sums or bool((sums == pool.sums).all()):
             return state.theta
         each = [replace(pool, sums=row) for row in sums.view(-1, pool.size)]
-        return torch.stack([one.model(state.theta0, self.lr, self.two_point, ctx.clients) for one in each])
+        return torch.stack([one.model(state.theta0, self.lr, self, ctx.clients) for one in each])
 
     def _choose(self, share: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """[M, S] int64 directions of the clients' steps."""
@@ -222,7 +210,7 @@ class FedKSeed(Algorithm):
         ctx: Context,
     ) -> Trained:
         """Scalars [M, S], mean losses [M] of the steps that were made, statistics [M, C]."""
-        forward = self.two_point.at_centre
+        forward = self.at_centre
         largest = math.inf if self.clip is None else self.clip / (self.mu if forward else 2 * self.mu)
 
         def train(data: LocalData, y: Tensor, stats: Tensor, chosen: Tensor, factor: Tensor) -> Trained:
@@ -232,15 +220,15 @@ class FedKSeed(Algorithm):
                 if forward:
                     centre, after = data.losses(y[:, None], batch, k)
                     centre, stats = centre[:, 0], after[:, 0]
-                z = self.two_point.directions(state.pool.numbers[chosen[:, k]], 1, 0, y.shape[1])
-                scalars, loss = self.two_point.scalars(data, y, z, batch, k, centre)
+                z = self.directions(state.pool.numbers[chosen[:, k]], 1, 0, y.shape[1])
+                scalars, loss = self.scalars(data, y, z, batch, k, centre)
                 if self.clip is not None:
                     skipped = ~(scalars.abs() <= largest)  # also what is not a number
                     scalars, loss = scalars.masked_fill(skipped, 0.0), loss.masked_fill(skipped[:, 0], math.nan)
                 y -= self.lr * (scalars * factor[:, k : k + 1]).to(y.dtype) * z[:, 0].to(y.dtype)
                 found.append(scalars)
                 losses.append(loss)
-                if k == self.steps - 1 and self.two_point.last_forward(stats[0]):
+                if k == self.steps - 1 and self.last_forward(stats[0]):
                     stats = data.losses(y[:, None], batch, k)[1][:, 0]
             mean = torch.stack(losses, 1)
             mean = mean.mean(1) if self.clip is None else mean.nanmean(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fedcomp.client.solver import Schedule, learning_rate_factor
-from fedcomp.core.ranges import CheckedOptions, Within
+from fedcomp.core.ranges import CheckedOptions, Whole, Within
 from fedcomp.core.validate import is_number
 
 
@@ -22,11 +22,11 @@ class Stages(CheckedOptions):
             (b a whole number) what it is otherwise; None: never.
     """
 
-    lr: float
-    perturbations: int
-    schedule: Schedule
-    lr_final: Annotated[float, Within("[0, 1]", "a share of algorithm.lr")]
-    stages: Mapping[int, Sequence[float]] | None
+    lr: Annotated[float, Within("(0, inf)", "the length of a local step")] = 1e-3
+    perturbations: Annotated[int, Whole()] = 20
+    schedule: Schedule = "constant"
+    lr_final: Annotated[float, Within("[0, 1]", "a share of algorithm.lr")] = 0.0
+    stages: Mapping[int, Sequence[float]] | None = None
     prefix = "algorithm."
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Stages(CheckedOptions):
         """The largest P."""
         return self.perturbations * max([1, *(int(pair[1]) for pair in (self.stages or {}).values())])
 
-    def at(self, progress: Iterable[int]) -> tuple[float, int]:
+    def size_and_number(self, progress: Iterable[int]) -> tuple[float, int]:
         """eta and P at `progress`: (round, num_rounds), where 0 is the first round."""
         round_index = next(iter(progress))
         begun = [start for start in (self.stages or {}) if start <= round_index]

@@ -24,9 +24,6 @@ from fedcomp.compressor.projections.directions import Distribution, Source
 from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.random.keys import Key
 
-LocalStep = Annotated[float, Within("(0, inf)", "the length of a local step")]
-Mu = Annotated[float, Within("[1e-8, 1e3]", "the step along a direction, such as 0.001")]
-Difference = Literal["central", "forward"]
 RunningStats = Literal["refuse", "gather"]
 ALIGNED = 128
 """A direction's draws begin at a multiple of this."""
@@ -44,9 +41,9 @@ class TwoPoint(CheckedOptions):
         distribution: of directions: gaussian N(0, I); rademacher, +-1; sphere, sqrt(D) times a random unit vector.
     """
 
-    mu: Mu
-    difference: Difference
-    distribution: Distribution
+    mu: Annotated[float, Within("[1e-8, 1e3]", "the step along a direction, such as 0.001")] = 1e-3
+    difference: Literal["central", "forward"] = "central"
+    distribution: Distribution = "gaussian"
     prefix = "algorithm."
 
     @property

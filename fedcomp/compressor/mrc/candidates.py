@@ -9,17 +9,18 @@ with parts counted from the low end of the first word. The candidate has a one w
 T / 2^b. e is the coordinate in the whole vector, so no bit depends on the blocks, the order of calls, threads or
 device.
 
-Shape legend: S streams (1 shared by all senders, or M), M senders, K = n_IS candidates, n coordinates.
+Shape legend: S streams and P priors (1 shared by all senders, or M), M senders, K = n_IS candidates, n coordinates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.random.keys import Key
 from fedcomp.random.philox import philox_torch
 
@@ -49,6 +50,32 @@ class Candidates:
     def index_type(self) -> torch.dtype:
         """The narrowest type that holds a candidate's index."""
         return torch.uint8 if self.num <= 1 << 8 else torch.int32
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What both ends know of a vector before its message: the candidates, and with what probability each bit is one.
+
+    Attributes:
+        thresholds: [P, n] integers, T / 2^b. blocks: of these n coordinates. candidates: to choose from.
+    """
+
+    thresholds: Tensor
+    blocks: Blocks
+    candidates: Candidates
+
+    def columns(self, some: Blocks) -> slice:
+        """Where some of the blocks lie among the coordinates."""
+        return slice(some.begin - self.blocks.begin, some.end - self.blocks.begin)
+
+    def of(self, some: Blocks) -> Prior:
+        """That of some of the blocks."""
+        return replace(self, thresholds=self.thresholds[:, self.columns(some)], blocks=some)
+
+    def of_row(self, row: int) -> tuple[Tensor, Tensor]:
+        """(key [2] of its stream, thresholds [n]) of a sender; those of one for all are every sender's."""
+        keys, thresholds = self.candidates.keys, self.thresholds
+        return keys[row % len(keys)], thresholds[row % len(thresholds)]
 
 
 def streams(source: str, key: Key, ids: Tensor) -> Tensor:

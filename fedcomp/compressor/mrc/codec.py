@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.mrc.blocks import Blocks, BlockSize
-from fedcomp.compressor.mrc.candidates import UPLINK, Candidates, CandidateSource, streams
+from fedcomp.compressor.mrc.candidates import UPLINK, Candidates, CandidateSource, Prior, streams
 from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
 from fedcomp.compressor.mrc.thresholds import TYPES, Clamp
@@ -80,16 +80,8 @@ class MRC(Codec):
             ValueError: an entry of x is not in [0, 1] (checked on a CPU only, since a GPU would have to synchronise).
         """
         check_probabilities(x)
-        chosen = encode(
-            x,
-            prior(common, self.bits),
-            self.cut(common.dim, x.device),
-            self._candidates(common),
-            sender_key.bits(common.ids, 2),
-            self.repetitions,
-            self.clamp,
-            map_pieces,
-        )
+        noise_keys = sender_key.bits(common.ids, 2)
+        chosen = encode(x, self._prior(common), noise_keys, self.repetitions, self.clamp, map_pieces)
         return Payload({"indices": Field(chosen.flatten(1), self.coding)})
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
@@ -106,8 +98,7 @@ class MRC(Codec):
 
     def effective_sample_size(self, x: Tensor, common: SharedKnowledge) -> Tensor:
         """[M] effective sample size of the candidates for posteriors x [M, D]; see `diagnostics.py`."""
-        blocks = self.cut(common.dim, x.device)
-        return effective_sample_size(x, prior(common, self.bits), blocks, self._candidates(common), self.clamp)
+        return effective_sample_size(x, self._prior(common), self.clamp)
 
     def layout(self, dim: int) -> Mapping[str, int]:
         """{field of a message for `dim` entries: number of its entries}."""
@@ -116,16 +107,16 @@ class MRC(Codec):
 
     def _decoded(self, payload: Payload, common: SharedKnowledge, total: bool, map_pieces: Map) -> Tensor:
         (indices,) = payload.expect(**self.layout(common.dim))
-        blocks = self.cut(common.dim, indices.device)
-        sent = indices.view(len(indices), self.repetitions, blocks.num)
-        return decode(sent, prior(common, self.bits), blocks, self._candidates(common), total, map_pieces)
+        prior = self._prior(common)
+        return decode(indices.view(len(indices), self.repetitions, prior.blocks.num), prior, total, map_pieces)
 
-    def _candidates(self, common: SharedKnowledge) -> Candidates:
+    def _prior(self, common: SharedKnowledge) -> Prior:
         keys = streams(self.candidates, common.key, common.ids)
-        return Candidates(keys, self.num_candidates, self.bits, self.domain)
+        candidates = Candidates(keys, self.num_candidates, self.bits, self.domain)
+        return Prior(known_thresholds(common, self.bits), self.cut(common.dim, common.ids.device), candidates)
 
 
-def prior(common: SharedKnowledge, bits: int) -> Tensor:
+def known_thresholds(common: SharedKnowledge, bits: int) -> Tensor:
     """[P, D] the thresholds that both ends know."""
     side = common.side_information
     assert side is not None, "`common.side_information` is the prior, as thresholds"

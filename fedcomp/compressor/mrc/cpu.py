@@ -10,24 +10,16 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc import numba_kernels
-from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import NOISE, Candidates
+from fedcomp.compressor.mrc.candidates import NOISE, Prior
 from fedcomp.compressor.mrc.fixed_point import FINEST, gumbel_table
 
 
-def encode(
-    log_odds: Tensor,
-    thresholds: Tensor,
-    blocks: Blocks,
-    candidates: Candidates,
-    noise_keys: Tensor,
-    repetitions: int,
-    fraction: int,
-) -> Tensor:
+def encode(log_odds: Tensor, prior: Prior, noise_keys: Tensor, repetitions: int, fraction: int) -> Tensor:
     """[M, R, B] int32 chosen candidates; see `coder.encode`."""
+    blocks, candidates = prior.blocks, prior.candidates
     chosen = torch.empty(len(log_odds), repetitions, blocks.num, dtype=torch.int32, device="cpu")
     numba_kernels.encode(
-        _words(thresholds),
+        _words(prior.thresholds),
         log_odds.contiguous().numpy(),
         blocks.offsets.numpy(),
         blocks.first,
@@ -40,15 +32,15 @@ def encode(
     return chosen
 
 
-def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+def decode(indices: Tensor, prior: Prior, out: Tensor) -> None:
     """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `coder.decode`."""
     numba_kernels.decode(
         indices.to(torch.int32).contiguous().numpy(),
-        _words(thresholds),
-        blocks.offsets.numpy(),
-        _words(candidates.keys),
-        candidates.bits,
-        candidates.domain,
+        _words(prior.thresholds),
+        prior.blocks.offsets.numpy(),
+        _words(prior.candidates.keys),
+        prior.candidates.bits,
+        prior.candidates.domain,
         out.numpy(),
     )
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc import reference
-from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import Candidates
+from fedcomp.compressor.mrc.candidates import Prior
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
 from fedcomp.compressor.mrc.thresholds import probability
 
@@ -34,23 +33,19 @@ def share_above(kl: Tensor, num_candidates: int) -> Tensor:
     return (kl > math.log(num_candidates)).to(torch.float32).mean(1)
 
 
-def effective_sample_size(
-    q: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, clamp: float = 0.01, num_blocks: int = 32
-) -> Tensor:
+def effective_sample_size(q: Tensor, prior: Prior, clamp: float = 0.01, num_blocks: int = 32) -> Tensor:
     """[M] 1 / sum_i W_i^2, with the sum averaged over blocks: n_IS candidates are worth this many samples of q.
 
     Its inverse is the probability that two senders with one posterior choose the same shared candidate. The coder never
     stores weights, so the reference computes them again for `num_blocks` consecutive blocks around the middle.
     """
-    low = max(0, (blocks.num - num_blocks) // 2)
-    some = blocks.part(low, min(low + num_blocks, blocks.num))
-    here = slice(some.begin - blocks.begin, some.end - blocks.begin)
-    fraction = fraction_bits(blocks.longest)
-    steps = log_odds(q[:, here], thresholds[:, here], candidates.bits, clamp, fraction)
+    low = max(0, (prior.blocks.num - num_blocks) // 2)
+    some = prior.blocks.part(low, min(low + num_blocks, prior.blocks.num))
+    own, fraction = prior.of(some), fraction_bits(prior.blocks.longest)
+    steps = log_odds(q[:, prior.columns(some)], own.thresholds, own.candidates.bits, clamp, fraction)
     sizes = []
     for row in range(len(q)):
-        prior = thresholds[row % len(thresholds), here]
-        scores = reference.scores(steps[row : row + 1], prior, some, candidates, row, 0)[0]
+        scores = reference.scores(steps[row : row + 1], own, row, 0)[0]
         weights = torch.softmax(scores.to(torch.float64) * 2.0**-fraction, 0)
         sizes.append(1.0 / weights.square().sum(0).mean())
     return torch.stack(sizes).to(torch.float32) if sizes else q.new_zeros(0)

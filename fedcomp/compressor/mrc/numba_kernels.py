@@ -1,7 +1,7 @@
 """`reference.py` compiled for CPUs, with the same bits: candidates are computed and scored block by block, not stored.
 
 The kernels use integer operations and one conversion of an integer to float32, so every CPU computes the same bits.
-They start no threads and release Python's global lock (GIL). The random words and masks of one group of coordinates,
+They start no threads and release Python's global lock (GIL). The random words of one group of coordinates,
 and the scores of one block, stay in the first-level cache.
 
 numba recompiles a function only when its own file changes, so everything that a kernel calls is in this file.
@@ -46,7 +46,7 @@ def encode(
     rows, num_columns = log_odds.shape[0], 1
     if keys.shape[0] == 1 and thresholds.shape[0] == 1:
         num_columns = min(rows, COLUMNS)
-    words, masks = np.empty((4, num), np.uint32), np.empty((16, num), np.int32)
+    words = np.empty((4, num), np.uint32)
     scores, noise = np.empty((num_columns, num), np.int32), np.empty((num_columns, 4, num), np.uint32)
     steps, below, totals = np.empty((num_columns, 16), np.int32), np.empty(16, np.uint32), np.empty(num, np.int32)
     for repetition in range(out.shape[1]):
@@ -58,7 +58,7 @@ def encode(
                 scores[:columns] = 0
                 _score(
                     prior, log_odds[row : row + columns], offsets[0], begin, end, bits, key, repetition, domain,
-                    words, masks, steps, below, scores,
+                    words, steps, below, scores,
                 )  # fmt: skip
                 for column in range(columns):
                     at = first + block
@@ -94,7 +94,6 @@ def _score(
     repetition: int,
     domain: int,
     words: np.ndarray,
-    masks: np.ndarray,
     steps: np.ndarray,
     below: np.ndarray,
     scores: np.ndarray,
@@ -112,24 +111,13 @@ def _score(
             below[place] = threshold
         if bits == 8:
             _weigh(words, below, steps[: log_odds.shape[0]], scores)
-            continue
-        if bits == 16:
-            for word in range(4):
-                _mask2(words[word], below[2 * word : 2 * word + 2], masks[2 * word : 2 * word + 2])
         else:
-            for place in range(4):
-                _mask1(words[place], below[place], masks[place])
-        for column in range(log_odds.shape[0]):
-            if size == 4:
-                _add4(masks, 0, steps[column], scores[column])
-            else:
-                for part in range(0, size, 8):
-                    _add8(masks, part, steps[column], scores[column])
+            _weigh_parts(words, bits, below, steps[: log_odds.shape[0]], scores)
 
 
 @compiled
 def _weigh(words: np.ndarray, below: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
-    """scores[c, i] += sum of steps[c, j] where byte j of words[:, i] is below below[j], without masks.
+    """scores[c, i] += sum of steps[c, j] where byte j of words[:, i] is below below[j].
 
     Three columns at a time share the comparisons; with more arrays the compiler does not vectorise the loop.
     """
@@ -188,40 +176,22 @@ def _weigh1(
 
 
 @compiled
-def _mask2(word: np.ndarray, below: np.ndarray, masks: np.ndarray) -> None:
-    """masks[j, i] = -1 where half j of word i is below below[j], else 0."""
-    m0, m1, t0, t1 = masks[0], masks[1], below[0], below[1]
-    for i in range(word.size):
-        w = word[i]
-        m0[i] = -np.int32((w & np.uint32(0xFFFF)) < t0)
-        m1[i] = -np.int32((w >> np.uint32(16)) < t1)
-
-
-@compiled
-def _mask1(word: np.ndarray, threshold: int, mask: np.ndarray) -> None:
-    """As `_mask2`, for whole words."""
-    for i in range(word.size):
-        mask[i] = -np.int32(word[i] < threshold)
-
-
-@compiled
-def _add8(masks: np.ndarray, part: int, steps: np.ndarray, scores: np.ndarray) -> None:
-    m0, m1, m2, m3 = masks[part], masks[part + 1], masks[part + 2], masks[part + 3]
-    m4, m5, m6, m7 = masks[part + 4], masks[part + 5], masks[part + 6], masks[part + 7]
-    d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
-    d4, d5, d6, d7 = steps[part + 4], steps[part + 5], steps[part + 6], steps[part + 7]
-    for i in range(scores.size):
-        low = np.int32((m0[i] & d0) + (m1[i] & d1)) + np.int32((m2[i] & d2) + (m3[i] & d3))
-        high = np.int32((m4[i] & d4) + (m5[i] & d5)) + np.int32((m6[i] & d6) + (m7[i] & d7))
-        scores[i] += np.int32(low) + np.int32(high)
-
-
-@compiled
-def _add4(masks: np.ndarray, part: int, steps: np.ndarray, scores: np.ndarray) -> None:
-    m0, m1, m2, m3 = masks[part], masks[part + 1], masks[part + 2], masks[part + 3]
-    d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
-    for i in range(scores.size):
-        scores[i] += np.int32((m0[i] & d0) + (m1[i] & d1)) + np.int32((m2[i] & d2) + (m3[i] & d3))
+def _weigh_parts(words: np.ndarray, bits: int, below: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
+    """As `_weigh`, of parts of 16 or 32 bits, four at a time."""
+    each, none = 32 // bits, np.int32(0)
+    cut, high = np.uint32(0xFFFFFFFF) >> np.uint32(32 - bits), np.uint32(32 - bits)
+    for column in range(steps.shape[0]):
+        total = scores[column]
+        for part in range(0, 128 // bits, 4):
+            w0, w1 = words[part // each], words[(part + 1) // each]
+            w2, w3 = words[(part + 2) // each], words[(part + 3) // each]
+            t0, t1, t2, t3 = below[part], below[part + 1], below[part + 2], below[part + 3]
+            d0, d1 = steps[column, part], steps[column, part + 1]
+            d2, d3 = steps[column, part + 2], steps[column, part + 3]
+            for i in range(total.size):
+                low = np.int32((d0 if (w0[i] & cut) < t0 else none) + (d1 if (w1[i] >> high) < t1 else none))
+                rest = np.int32((d2 if (w2[i] & cut) < t2 else none) + (d3 if (w3[i] >> high) < t3 else none))
+                total[i] = np.int32(total[i] + np.int32(low + rest))
 
 
 @compiled

@@ -15,8 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import NOISE, Candidates
+from fedcomp.compressor.mrc.candidates import NOISE, Prior
 from fedcomp.compressor.mrc.fixed_point import ENTRIES, FINEST, OCTAVE, gumbel_table
 
 MAX_COLUMNS = 8
@@ -169,21 +168,14 @@ def _gumbel(word, table, OCTAVE: tl.constexpr, ENTRIES: tl.constexpr):
     return low + ((tl.load(table + at + 1) - low) * (place & ((1 << REST) - 1)) >> REST)
 
 
-def encode(
-    log_odds: Tensor,
-    thresholds: Tensor,
-    blocks: Blocks,
-    candidates: Candidates,
-    noise_keys: Tensor,
-    repetitions: int,
-    fraction: int,
-) -> Tensor:
+def encode(log_odds: Tensor, prior: Prior, noise_keys: Tensor, repetitions: int, fraction: int) -> Tensor:
     """[M, R, B] int32 chosen candidates; see `coder.encode`."""
     num_rows, dim = log_odds.shape
+    thresholds, blocks, candidates = prior.thresholds.contiguous(), prior.blocks, prior.candidates
     chosen = torch.empty(num_rows, repetitions, blocks.num, dtype=torch.int32, device=log_odds.device)
     shared = len(candidates.keys) == 1 and len(thresholds) == 1
     columns = min(MAX_COLUMNS, triton.next_power_of_2(num_rows)) if shared else 1
-    thresholds, noise_keys = thresholds.contiguous(), noise_keys.contiguous()
+    noise_keys = noise_keys.contiguous()
     encode_kernel[(blocks.num, repetitions, triton.cdiv(num_rows, columns))](
         thresholds,
         log_odds.contiguous(),
@@ -213,14 +205,15 @@ def encode(
     return chosen
 
 
-def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+def decode(indices: Tensor, prior: Prior, out: Tensor) -> None:
     """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `coder.decode`."""
     num_rows, repetitions, num_blocks = indices.shape
+    thresholds, blocks, candidates = prior.thresholds.contiguous(), prior.blocks, prior.candidates
     assert out.is_contiguous()
     num_summed = num_rows if len(out) == 1 else 1
     decode_kernel[(triton.cdiv(blocks.dim, DECODE_LANES), len(out))](
         indices.contiguous(),
-        thresholds.contiguous(),
+        thresholds,
         blocks.owner(),
         candidates.keys.contiguous(),
         out,

@@ -68,7 +68,6 @@ class ChunkTopK(Codec):
         return Payload({**sent, **fields})
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their positions, zero elsewhere."""
         counts = self._counts(common.layers)
         code, num = self._code(common.layers), sum(counts)
         where = {"index": num} if code == "index" else {"gaps": num}

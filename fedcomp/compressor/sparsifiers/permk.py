@@ -46,7 +46,6 @@ class PermK(Codec):
         return Payload({"values": Field(values, Float(), count, count_known=True)}, paper_bits=32 * indices.shape[1])
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their indices, scaled, zero elsewhere."""
         indices, count = self._part(common)
         values = payload.expect(values=indices.shape[1])[0] * float(min(common.everybody.shape[0], common.dim))
         beyond = torch.arange(indices.shape[1], device=indices.device) >= count[:, None]

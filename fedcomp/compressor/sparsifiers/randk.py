@@ -70,7 +70,6 @@ class RandK(SampledEntries, Sparsifier):
         return values, read_indices(code, sent, k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their indices, scaled, zero elsewhere."""
         values, indices = self.sampled(payload, common)
         if self.scale == "unbiased":
             values = values * (common.dim / self.num_sent(common.dim))

@@ -61,7 +61,6 @@ class TopK(Sparsifier):
             )
 
     def num_sent(self, dim: int) -> int:
-        """k for a vector of `dim` entries."""
         if self.match_bits is None:
             return super().num_sent(dim)
         low, high = 1, dim  # the worst case grows with k: the largest k within the budget by bisection
@@ -82,7 +81,6 @@ class TopK(Sparsifier):
         return Payload(fields | index_field(self.index_code_of(common.dim), indices, common.dim), paper_bits=32 * k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their indices, zero elsewhere."""
         k, code = self.num_sent(common.dim), self.index_code_of(common.dim)
         values, sent = payload.expect(values=k, **index_layout(code, k, common.dim))
         indices = read_indices(code, sent, k)

@@ -55,7 +55,6 @@ class Wangni(Sparsifier):
         return Payload(fields, paper_bits=paper)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their indices, zero elsewhere."""
         dim = common.dim
         if self.values == "float":
             _, values = payload.expect(sent_places=dim, sent_values=dim)

@@ -25,7 +25,7 @@ from tests.conformance.algorithm import AlgorithmCase
 from tests.lora_networks import ALPHA, BASE, RANK, lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import FedAvg, ServerSgd
 
-ZEROTH = {"decomfl": DeComFL(lr=0.02, batch_size=4), "fedkseed": FedKSeed(64, 12, lr=0.02, batch_size=4)}
+ZEROTH = {"decomfl": DeComFL(lr=0.02, batch_size=4), "fedkseed": FedKSeed(pool=64, steps=12, lr=0.02, batch_size=4)}
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, ServerSgd(), TOPK, DENSE), None, lora_mlp_head),
     *PARTS,

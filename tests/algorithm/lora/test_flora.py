@@ -48,7 +48,7 @@ def test_every_round_begins_with_new_adapters_of_the_clients_own() -> None:
 
 def test_bits_up_are_the_own_components_and_down_goes_the_shorter_to_all() -> None:
     for sends in ("stack", "weights", "shortest"):
-        sim = world.simulation(FLoRA(SGD, FOUR, sends), lora_mlp_head, Uniform(num_participants=2), rounds=6)
+        sim = world.simulation(FLoRA(SGD, FOUR, sends=sends), lora_mlp_head, Uniform(num_participants=2), rounds=6)
         for index in range(6):
             ledger, ranks = Ledger(), [FOUR[client] for client in sim.cohort(index).clients]
             world.run(sim, first=index, last=index + 1, ledger=ledger)

@@ -31,9 +31,9 @@ METHODS = (
     FedPM(Sgd(lr=20.0, batch_size=4), weights="samples", clamp=0.1),
     FedSparsify(SGD, sparsity=0.5),
     FetchSGD(SGD, k=9, share=None, fraction=1.0),
-    DeComFL(2, 3, lr=0.01, batch_size=4, weights="samples"),
-    FedKSeed(20, 3, lr=0.01, batch_size=4),
-    FedKSeed(2, 9, lr=0.01, batch_size=4),  # which sends sums
+    DeComFL(steps=2, perturbations=3, lr=0.01, batch_size=4, weights="samples"),
+    FedKSeed(pool=20, steps=3, lr=0.01, batch_size=4),
+    FedKSeed(pool=2, steps=9, lr=0.01, batch_size=4),  # which sends sums
 )
 
 

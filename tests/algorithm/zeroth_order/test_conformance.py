@@ -18,27 +18,47 @@ PRO = links(lambda dim, stats, layers: 32 * (10 + stats), lambda dim, stats, lay
 """Derived choices; coefficients, probabilities and statistics."""
 SUMS = links(lambda *of: 6 * 32)
 
-DELTA = FedKSeed(200, 8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform")
+DELTA = FedKSeed(
+    pool=200, steps=8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform"
+)
 
 CASES = [
     AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True)),
     AlgorithmCase(
         "decomfl-all",
-        DeComFL(2, 15, 1e-2, "forward", "rademacher", lr=0.02, batch_size=4, sends="broadcast_all"),
+        DeComFL(
+            steps=2,
+            perturbations=15,
+            mu=1e-2,
+            difference="forward",
+            distribution="rademacher",
+            lr=0.02,
+            batch_size=4,
+            sends="broadcast_all",
+        ),
         TO_EVERYBODY,
     ),
     normed(
         "decomfl-model",
-        DeComFL(1, 20, 1e-2, "central", "sphere", 0.02, 0.5, 1e-4, batch_size=4, sends="model", running_stats="gather"),
+        DeComFL(
+            mu=1e-2,
+            distribution="sphere",
+            lr=0.02,
+            momentum=0.5,
+            weight_decay=1e-4,
+            batch_size=4,
+            sends="model",
+            running_stats="gather",
+        ),
         MODEL_DOWN,
     ),
     normed(
         "decomfl-stages",
         DeComFL(
-            2,
-            10,
-            1e-2,
-            "forward",
+            steps=2,
+            perturbations=10,
+            mu=1e-2,
+            difference="forward",
             lr=0.03,
             schedule="cosine",
             lr_final=0.5,
@@ -53,15 +73,15 @@ CASES = [
             verify_replay=True,
         ),
     ),
-    AlgorithmCase("fedkseed", FedKSeed(64, 12, lr=0.02, batch_size=4), PAIRS_UP),
+    AlgorithmCase("fedkseed", FedKSeed(pool=64, steps=12, lr=0.02, batch_size=4), PAIRS_UP),
     normed(
         "fedkseed-pro",
         FedKSeed(
-            40,
-            10,
-            1e-2,
-            "forward",
-            "sphere",
+            pool=40,
+            steps=10,
+            mu=1e-2,
+            difference="forward",
+            distribution="sphere",
             lr=0.01,
             batch_size=4,
             sampling="amplitude",
@@ -73,7 +93,7 @@ CASES = [
     ),
     AlgorithmCase("fedkseed-delta", DELTA),
     AlgorithmCase("fedkseed-delta-full", DELTA, None, participation=world.FULL),
-    AlgorithmCase("fedkseed-sums", FedKSeed(6, 30, lr=0.02, batch_size=4), SUMS),
+    AlgorithmCase("fedkseed-sums", FedKSeed(pool=6, steps=30, lr=0.02, batch_size=4), SUMS),
 ]
 
 test_algorithm = suite(CASES)

@@ -19,12 +19,13 @@ D = 20
 def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
     """K = 3, P = 2, momentum and weight decay, against a loop over clients."""
     clients, steps, num, lr, momentum, decay = Quadratics.of(4, D), 3, 2, 0.02, 0.7, 0.05
-    algorithm = DeComFL(steps, num, 1e-2, difference, lr=lr, momentum=momentum, weight_decay=decay)
+    moving = {"lr": lr, "momentum": momentum, "weight_decay": decay}
+    algorithm = DeComFL(steps=steps, perturbations=num, mu=1e-2, difference=difference, **moving)
     state = first_state(algorithm, clients)
     for index in range(2):
         ctx = context(clients, index)
         words = ctx.sender_key("direction").fold_in("seed").bits(torch.arange(steps), 2)
-        z = algorithm.two_point.directions(seed_number(words), num, 0, D).double()
+        z = algorithm.directions(seed_number(words), num, 0, D).double()
         ends, speeds = [], []
         for client in (0, 1, 3):
             y, v = state.theta.double(), state.velocity.double()
@@ -51,12 +52,14 @@ def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
 
 
 def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:
-    changes = DeComFL(perturbations=3, lr=0.1, stages={5: [0.3, 4], 2: [0.5, 2]}).changes
-    found = [changes.at((index, 10)) for index in (0, 1, 2, 4, 5, 9)]
+    changes = DeComFL(perturbations=3, lr=0.1, stages={5: [0.3, 4], 2: [0.5, 2]})
+    found = [changes.size_and_number((index, 10)) for index in (0, 1, 2, 4, 5, 9)]
     assert [num for _, num in found] == [3, 3, 6, 6, 12, 12]
     assert [lr for lr, _ in found] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.03, 0.03])
-    falling = DeComFL(lr=0.1, schedule="linear", stages={2: [0.5, 2]}).changes
-    assert [falling.at((index, 5))[0] for index in range(5)] == pytest.approx([0.1, 0.075, 0.025, 0.0125, 0.0])
+    falling = DeComFL(lr=0.1, schedule="linear", stages={2: [0.5, 2]})
+    assert [falling.size_and_number((index, 5))[0] for index in range(5)] == pytest.approx(
+        [0.1, 0.075, 0.025, 0.0125, 0.0]
+    )
 
 
 def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
@@ -71,7 +74,9 @@ def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -
 
 def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> None:
     """Scalars [M, K P] of a network equal those of its own losses at y + mu z and y - mu z."""
-    sim = world.in_float64(world.simulation(DeComFL(1, 4, 1e-2, batch_size=4), participation=world.FULL))
+    sim = world.in_float64(
+        world.simulation(DeComFL(steps=1, perturbations=4, mu=1e-2, batch_size=4), participation=world.FULL)
+    )
     state, algorithm = sim.init(), sim.algorithm
     seen = []
 
@@ -81,7 +86,7 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
             return super().up(payload, *rest)
 
     after, _ = world.variant(sim, link=Link).round(0, state, Ledger())
-    z = algorithm.two_point.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
+    z = algorithm.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
     from fedcomp.client import Batch, Batching
 
@@ -99,7 +104,7 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
 def test_the_true_steps_noise_is_that_of_the_directions() -> None:
     """`estimate/variance` of one central step on quadratics is (D + 1) / P in the mean."""
     clients = Quadratics.of(2, D)
-    algorithm = DeComFL(1, 4, lr=0.01, diagnose=True)
+    algorithm = DeComFL(steps=1, perturbations=4, lr=0.01, diagnose=True)
     state, seen = first_state(algorithm, clients), []
     for index in range(200):
         _, metrics = algorithm.round(state, cohort_of(0, 1), context(clients, index))
@@ -109,7 +114,7 @@ def test_the_true_steps_noise_is_that_of_the_directions() -> None:
 
 
 def test_no_gradient_is_counted() -> None:
-    sim = world.simulation(DeComFL(2, 3, difference="forward", batch_size=4))
+    sim = world.simulation(DeComFL(steps=2, perturbations=3, difference="forward", batch_size=4))
     ledger = Ledger()
     _, result = sim.round(0, sim.init(), ledger)
     assert ledger.counters()["gradients"] == 0

@@ -50,7 +50,7 @@ def _rounds(algorithm: FedKSeed, clients: Quadratics, cohorts) -> list:
 
 def _pool(algorithm: FedKSeed, state) -> Tensor:
     """[K, D] float64 the directions."""
-    return algorithm.two_point.directions(state.pool.numbers, 1, 0, len(state.theta))[:, 0].double()
+    return algorithm.directions(state.pool.numbers, 1, 0, len(state.theta))[:, 0].double()
 
 
 @looped("options", [{}, {"sampling": "amplitude"}, {"pool": 3}, {"choice": "derived"}])
@@ -172,7 +172,7 @@ def test_increments_bring_every_client_to_the_servers_coefficients() -> None:
 def test_bits() -> None:
     """44 tau up and 32 K down with K = 4096; the paper's 17,988 bytes a round with tau = 200."""
     clients = Quadratics.of(2, D)
-    algorithm = FedKSeed(4096, 200, lr=1e-4)
+    algorithm = FedKSeed(steps=200, lr=1e-4)
     ((_, _, link, metrics),) = _rounds(algorithm, clients, ((0,),))
     found = link.ledger.counters()
     assert found["uplink"] == 44 * 200
@@ -195,7 +195,7 @@ def test_clipped_steps_are_left_out() -> None:
 
 
 def test_a_client_whose_every_step_is_clipped_is_named() -> None:
-    sim = world.simulation(FedKSeed(50, 4, lr=0.01, batch_size=4, clip=1e-12))
+    sim = world.simulation(FedKSeed(pool=50, steps=4, lr=0.01, batch_size=4, clip=1e-12))
     _, result = sim.round(0, sim.init(), Ledger())
     with pytest.raises(Diverged, match=r"round 1: the loss of client \d and 2 more is nan"):
         DivergenceMonitor().add(1, result.cohort, result.metrics)
@@ -203,7 +203,7 @@ def test_a_client_whose_every_step_is_clipped_is_named() -> None:
 
 def test_a_pool_too_large_for_the_model_is_warned_of(caplog) -> None:
     with caplog.at_level(logging.WARNING, "fedcomp"):
-        FedKSeed(4096).init(torch.empty(3_000_000), torch.zeros(0), Setup(2, (), Key()))
+        FedKSeed().init(torch.empty(3_000_000), torch.zeros(0), Setup(2, (), Key()))
     assert "algorithm.pool=4096 for 3000000 parameters: a round draws up to 1e+10 numbers" in caplog.text
 
 

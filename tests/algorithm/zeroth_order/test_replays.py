@@ -37,7 +37,7 @@ class Client:
         seeds = torch.cat((self.seeds, seed_number(words.view(-1, 2))))
         scalars, at = payload.fields["scalars"].data[0], 0
         for number in range(self.since, index):
-            lr, num = self.algorithm.changes.at((number, 100))
+            lr, num = self.algorithm.size_and_number((number, 100))
             steps = self.algorithm.steps
             part = scalars[at : at + steps * num].view(steps, num)
             self.place = self.algorithm.walk(self.place, Step(part, seeds[:steps], lr))
@@ -51,9 +51,8 @@ class Client:
 def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -> None:
     """N = 6, m = 2, twelve rounds, changing eta and P, momentum: from the messages' bytes alone."""
     clients = Quadratics.of(6, D)
-    algorithm = DeComFL(
-        2, 3, lr=0.01, momentum=0.5, weight_decay=0.01, stages=STAGES, schedule="cosine", seed_cost=seed
-    )
+    moving = {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.01, "stages": STAGES, "schedule": "cosine"}
+    algorithm = DeComFL(steps=2, perturbations=3, seed_cost=seed, **moving)
     state = first_state(algorithm, clients)
     them, sent = [Client(algorithm, state) for _ in range(6)], [0] * 6
     made: list[torch.Tensor] = []  # seeds of every round, which clients derive if they are not sent
@@ -73,21 +72,21 @@ def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -
         made.append(state.history.numbers[index])
         for client in chosen:
             them[client].seeds = made[index]
-    scalars = [2 * algorithm.changes.at((index, 100))[1] for index in range(12)]
+    scalars = [2 * algorithm.size_and_number((index, 100))[1] for index in range(12)]
     last = [max(index for index, chosen in enumerate(COHORTS) if client in chosen) for client in range(6)]
     assert sent == [sum(scalars[:index]) for index in last]  # each round's scalars once, however seldom it came
 
 
 def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() -> None:
     clients = Quadratics.of(6, D)
-    algorithm = DeComFL(2, 3, lr=0.01, momentum=0.5, stages=STAGES, history=3, verify_replay=True)
+    algorithm = DeComFL(steps=2, perturbations=3, lr=0.01, momentum=0.5, stages=STAGES, history=3, verify_replay=True)
     whole = replace(algorithm, history=50)
     state, other, models = first_state(algorithm, clients), first_state(whole, clients), 0
     for index, chosen in enumerate(COHORTS):
         link = NotingLink(Ledger())
         state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
         other, kept = whole.round(other, cohort_of(*chosen), context(clients, index))
-        numbers = [algorithm.changes.at((number, 100))[1] for number in range(index)]
+        numbers = [algorithm.size_and_number((number, 100))[1] for number in range(index)]
         for some, most in ((metrics, 3), (kept, 50)):  # of each round as many scalars as it had
             assert some["history/bits"] == sum(32 * 2 * num + 64 * 2 for num in numbers[-most:])
         models += sum(len(who) for who, one in link.broadcasts if "values" in one.fields)
@@ -108,7 +107,7 @@ def test_a_wrong_replay_is_noticed() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
     clients = Quadratics.of(6, D)
-    algorithm = DeComFL(1, 6, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
+    algorithm = DeComFL(perturbations=6, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
     state = first_state(algorithm, clients)
     most = 32 * D * (2 if momentum else 1)
     for index, chosen in enumerate(COHORTS):
@@ -123,7 +122,7 @@ def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -
 def test_bits_of_replays() -> None:
     """32 K P M + 64 K M' + 64 K down with M' = M - 1, or M for a newcomer; the paper counts 2 M K P numbers."""
     clients, steps, num = Quadratics.of(6, D), 2, 5
-    algorithm = DeComFL(steps, num, lr=0.01)
+    algorithm = DeComFL(steps=steps, perturbations=num, lr=0.01)
     state, last = first_state(algorithm, clients), [-1] * 6
     for index, chosen in enumerate(COHORTS):
         ledger = Ledger()
@@ -144,12 +143,12 @@ def test_bits_of_replays() -> None:
 def test_every_downlink_trains_the_same_model() -> None:
     found = {}
     for downlink in ("replay", "shortest", "model", "broadcast_all"):
-        sim = world.simulation(DeComFL(2, 5, lr=0.02, momentum=0.5, batch_size=4, sends=downlink))
+        sim = world.simulation(DeComFL(steps=2, perturbations=5, lr=0.02, momentum=0.5, batch_size=4, sends=downlink))
         found[downlink] = world.run(sim).theta
     assert all(torch.equal(found["replay"], theta) for theta in found.values())
 
 
-@looped("algorithm", [DeComFL(batch_size=4), FedKSeed(50, 4, lr=0.01, batch_size=4)])
+@looped("algorithm", [DeComFL(batch_size=4), FedKSeed(pool=50, steps=4, lr=0.01, batch_size=4)])
 def test_scalars_that_are_not_finite_stop_the_run(algorithm: Any) -> None:
     sim = world.simulation(algorithm, data=world.dataset(scale=1e38))
     state, result = sim.round(0, sim.init(), Ledger())

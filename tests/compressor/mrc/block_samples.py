@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import Candidates, streams
+from fedcomp.compressor.mrc.candidates import Candidates, Prior, streams
 from fedcomp.compressor.mrc.coder import decode, encode
 from fedcomp.compressor.mrc.thresholds import probability, quantised
 from fedcomp.random.keys import Key
@@ -22,10 +22,10 @@ def samples(
     thresholds = quantised(p, bits, CLAMP).repeat(num_blocks)[None]
     blocks = Blocks.fixed(size * num_blocks, size)
     one = torch.zeros(1, dtype=torch.int64)
-    candidates = Candidates(streams("shared", key, one), num_candidates, bits)
+    prior = Prior(thresholds, blocks, Candidates(streams("shared", key, one), num_candidates, bits))
     posterior = q.to(torch.float32).repeat(num_blocks)[None]
-    indices = encode(posterior, thresholds, blocks, candidates, key.fold_in("coin").bits(one, 2), clamp=CLAMP)
-    bits_decoded = decode(indices, thresholds, blocks, candidates).view(num_blocks, size).to(torch.float32)
+    indices = encode(posterior, prior, key.fold_in("coin").bits(one, 2), clamp=CLAMP)
+    bits_decoded = decode(indices, prior).view(num_blocks, size).to(torch.float32)
     return bits_decoded, probability(thresholds[0, :size], bits).double(), indices.flatten().to(torch.int64)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.compressor.mrc.candidates import Candidates, streams
+from fedcomp.compressor.mrc.candidates import Candidates, Prior, streams
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
 from fedcomp.compressor.mrc.thresholds import probability, quantised
 from fedcomp.random.keys import Key
@@ -36,6 +36,10 @@ class Problem:
     noise_keys: Tensor
 
     @property
+    def prior(self) -> Prior:
+        return Prior(self.thresholds, self.blocks, self.candidates)
+
+    @property
     def fraction(self) -> int:
         return fraction_bits(self.blocks.longest)
 
@@ -46,12 +50,12 @@ class Problem:
     @property
     def plain(self) -> tuple:
         """Arguments of `coder.encode`."""
-        return self.q, self.thresholds, self.blocks, self.candidates, self.noise_keys
+        return self.q, self.prior, self.noise_keys
 
     @property
     def encoding(self) -> tuple:
         """Arguments of an implementation's `encode`, for two repetitions."""
-        return self.log_odds, self.thresholds, self.blocks, self.candidates, self.noise_keys, 2, self.fraction
+        return self.log_odds, self.prior, self.noise_keys, 2, self.fraction
 
     def row(self, row: int) -> Problem:
         """One sender that shares candidates and prior with the others."""

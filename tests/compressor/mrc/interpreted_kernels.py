@@ -25,8 +25,8 @@ def main() -> None:
         assert torch.equal(triton_kernels.encode(*given.encoding), chosen)
         for rows in (shape[0], 1):
             expected, counts = (torch.zeros(rows, blocks.dim, dtype=torch.int32) for _ in range(2))
-            reference.decode(chosen, given.thresholds, blocks, given.candidates, expected)
-            triton_kernels.decode(chosen, given.thresholds, blocks, given.candidates, counts)
+            reference.decode(chosen, given.prior, expected)
+            triton_kernels.decode(chosen, given.prior, counts)
             assert torch.equal(counts, expected)
         print("agree")
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -42,8 +43,8 @@ def test_numba_chooses_as_the_reference(bits, num) -> None:
             assert expected.numel() < 20 or expected.unique().numel() > 1
             for rows in (shape[0], 1):
                 slow, fast = (torch.zeros(rows, blocks.dim, dtype=torch.int32) for _ in range(2))
-                reference.decode(expected, given.thresholds, blocks, given.candidates, slow)
-                cpu.decode(expected, given.thresholds, blocks, given.candidates, fast)
+                reference.decode(expected, given.prior, slow)
+                cpu.decode(expected, given.prior, fast)
                 assert torch.equal(slow, fast)
 
 
@@ -78,13 +79,13 @@ def test_scores_are_the_sums_of_log_odds_under_each_candidate(bits) -> None:
     """In float64 from decoded candidates, one after another: what rounding leaves is below 1e-5 of it."""
     blocks = Blocks.of([0, 200, 256, 300], 300)
     given = problem(1, "shared", 1, 6, bits, blocks)
-    found = reference.scores(given.log_odds, given.thresholds[0], blocks, given.candidates, 0, 0)[0].double()
+    found = reference.scores(given.log_odds, given.prior, 0, 0)[0].double()
     prior = (given.thresholds[0].double() / 2**bits).logit()
     log_odds = given.q[0].double().clamp(0.01, 0.99).logit() - prior
     for number in range(6):
         indices = torch.full((1, 1, 3), number, dtype=torch.int32)
         ones = torch.zeros(1, 300, dtype=torch.int32)
-        reference.decode(indices, given.thresholds, blocks, given.candidates, ones)
+        reference.decode(indices, given.prior, ones)
         exact = blocks.sums((ones[0] * log_odds)[None])[0]
         magnitude = blocks.sums((ones[0] * log_odds.abs())[None])[0]
         assert ((found[number] * 2.0**-given.fraction - exact).abs() <= 1e-5 * magnitude + 1e-5).all()
@@ -93,7 +94,7 @@ def test_scores_are_the_sums_of_log_odds_under_each_candidate(bits) -> None:
 def test_equal_posterior_and_prior_score_exactly_zero() -> None:
     blocks = Blocks.fixed(512, 256)
     given = problem(1, "shared", 1, 16, 8, blocks, same=True)
-    assert not reference.scores(given.log_odds, given.thresholds[0], blocks, given.candidates, 0, 0).any()
+    assert not reference.scores(given.log_odds, given.prior, 0, 0).any()
 
 
 def test_senders_that_share_candidates_are_coded_as_if_alone() -> None:
@@ -111,10 +112,10 @@ def test_pieces_and_threads_change_no_index(monkeypatch) -> None:
     monkeypatch.setattr(coder, "PIECE", 700)
     with ThreadPoolExecutor(3) as pool:
         assert torch.equal(coder.encode(*given.plain, 2, map_pieces=pool.map), whole)
-        decoded = coder.decode(whole, given.thresholds, blocks, given.candidates, map_pieces=pool.map)
-        total = coder.decode(whole, given.thresholds, blocks, given.candidates, total=True)
+        decoded = coder.decode(whole, given.prior, map_pieces=pool.map)
+        total = coder.decode(whole, given.prior, total=True)
     ones = torch.zeros(3, 5000, dtype=torch.int32)
-    reference.decode(whole, given.thresholds, blocks, given.candidates, ones)
+    reference.decode(whole, given.prior, ones)
     assert torch.equal(decoded, ones)
     assert torch.equal(total[0], ones.sum(0))
     assert 0 < int(ones.max()) <= 2
@@ -134,12 +135,10 @@ def test_the_cut_into_blocks_changes_no_candidate() -> None:
     decoded = []
     for blocks in (Blocks.fixed(300, 300), Blocks.fixed(300, 7), Blocks.of([0, 13, 14, 300], 300)):
         indices = torch.full((1, 1, blocks.num), 3, dtype=torch.uint8)
-        decoded.append(coder.decode(indices, given.thresholds, blocks, given.candidates))
+        decoded.append(coder.decode(indices, replace(given.prior, blocks=blocks)))
     assert torch.equal(decoded[0], decoded[1])
     assert torch.equal(decoded[0], decoded[2])
-    other = coder.decode(
-        torch.full((1, 1, 1), 2, dtype=torch.uint8), given.thresholds, Blocks.fixed(300, 300), given.candidates
-    )
+    other = coder.decode(torch.full((1, 1, 1), 2, dtype=torch.uint8), given.prior)
     assert not torch.equal(other, decoded[0])
 
 
@@ -153,7 +152,6 @@ def test_long_blocks_do_not_overflow() -> None:
     steps = far.log_odds
     assert float(steps[0, 0]) * 2.0**-far.fraction == pytest.approx(10.1, abs=0.2)
     assert steps.sum(dtype=torch.int64) < 2**30
-    total = reference.scores(
-        torch.full_like(steps, 16 << far.fraction), far.thresholds[0] * 0 + 255, blocks, far.candidates, 0, 0
-    )
+    always = replace(far.prior, thresholds=torch.full_like(far.thresholds, 255))
+    total = reference.scores(torch.full_like(steps, 16 << far.fraction), always, 0, 0)
     assert 0 < int(total.max()) <= 2**30

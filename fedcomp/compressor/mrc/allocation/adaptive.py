@@ -56,13 +56,11 @@ class Adaptive(Changing):
         return self._message([torch.from_numpy(row) for row in sizes], kl.shape[1], kl.device)
 
     def merge(self, proposals: Payload) -> Payload:
-        """One row: the sizes of the merged blocks."""
         sizes = _sizes(proposals)
         offsets = merged([row[row > 0].cumsum(0).numpy() for row in sizes.cpu()])
         return self._message([torch.from_numpy(np.diff(offsets))], int(offsets[-1]), sizes.device)
 
     def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """The blocks whose sizes were sent."""
         sizes = _sizes(allocation)[0].cpu()
         return Blocks.of(torch.cat((sizes.new_zeros(1), sizes[sizes > 0].cumsum(0))), dim, device)
 

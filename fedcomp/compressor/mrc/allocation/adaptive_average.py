@@ -55,7 +55,6 @@ class AdaptiveAverage(Changing):
         return self._message((sizes + 1).to(torch.float64).mean(0).round_().to(torch.int64))
 
     def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of the size in the message."""
         (sizes,) = allocation.expect(size=1)
         return Blocks.fixed(dim, int(sizes[0, 0]) + 1, device)
 
