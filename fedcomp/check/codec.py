@@ -266,21 +266,7 @@ def check_error(case: CodecCase) -> None:
     )
 
 
-CHECKS = (
-    check_wire,
-    check_layout,
-    check_receiver,
-    check_rows,
-    check_bits,
-    check_zero,
-    check_shapes,
-    check_loss,
-    check_contractive,
-    check_limit,
-    check_unbiased,
-    check_sum,
-    check_error,
-)
+CHECKS = tuple(check for name, check in list(vars().items()) if name.startswith("check_"))
 """What needs one process and no other codec."""
 
 

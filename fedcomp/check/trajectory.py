@@ -126,19 +126,6 @@ def check_repeat(case: Case) -> None:
         require_same("again", world.run(case.simulation()), made.state)
 
 
-def check_donate_state(case: Case) -> None:
-    """Rounds that may overwrite the old state in place give the same state bit for bit."""
-    made = trajectory(case)
-    if not _agrees(made):
-        simulation, ledger = case.simulation(), Ledger()
-        state = simulation.init()
-        for index in range(simulation.rounds):
-            state, _ = simulation.round(index, state, ledger, donate_state=True)
-        require_same(
-            "in place (put_rows overwrites the old rows: take what you need of them before)", state, made.state
-        )
-
-
 def check_resume(case: Case) -> None:
     """Saved after two rounds and loaded into a fresh simulation: the same state bit for bit, and the same ledger."""
     made, ledger = trajectory(case), Ledger()
@@ -152,6 +139,19 @@ def check_pure(case: Case) -> None:
     """A round does not modify the old state."""
     for index, one in enumerate(trajectory(case).rounds):
         require(one.changed is None, f"round {index + 1}: in the state that it was given, {one.changed}")
+
+
+def check_donate_state(case: Case) -> None:
+    """Rounds that may overwrite the old state in place give the same state bit for bit."""
+    made = trajectory(case)
+    if not _agrees(made):
+        simulation, ledger = case.simulation(), Ledger()
+        state = simulation.init()
+        for index in range(simulation.rounds):
+            state, _ = simulation.round(index, state, ledger, donate_state=True)
+        require_same(
+            "in place (put_rows overwrites the old rows: take what you need of them before)", state, made.state
+        )
 
 
 def check_idle_rows(case: Case) -> None:
@@ -174,16 +174,7 @@ def check_client_ends(case: Case) -> None:
         noninterference.check_client(case.simulation(), made.record, client)
 
 
-CHECKS = (
-    check_wire,
-    check_repeat,
-    check_resume,
-    check_pure,
-    check_donate_state,
-    check_idle_rows,
-    check_server_end,
-    check_client_ends,
-)
+CHECKS = tuple(check for name, check in list(vars().items()) if name.startswith("check_"))
 
 
 def _agrees(made: Trajectory) -> bool:
