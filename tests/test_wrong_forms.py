@@ -18,10 +18,9 @@ from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.compressor.mrc import coder, cpu
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.core.pytree import flatten
-from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched import functional
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
-from fedcomp.model.contract import Batch
+from fedcomp.model.contract import Batch, SgdSteps
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import MetricsReader, SideStreamReader
 from fedcomp.simulation.cuda_graphs.capture import Capture
@@ -89,20 +88,21 @@ class Fused:
         self.model, self.wrong, self.calls = model, wrong, 0
 
     def __call__(self, x: Tensor, y: Tensor, batch_size: int):
-        def train(theta, normalisation, numbers, counts: StepCounts, rate, decay):
+        def train(steps: SgdSteps):
             self.calls += 1
+            theta, normalisation = steps.theta, steps.normalisation
             after, loss = theta.clone(), torch.zeros(len(theta))
             if self.wrong == "nothing":
                 return after, loss
-            for step, chosen in enumerate(numbers):
-                real = torch.from_numpy(counts.of_steps[step])
+            for step, chosen in enumerate(steps.sample_indices):
+                real = torch.from_numpy(steps.counts.of_steps[step])
                 weight = (torch.arange(chosen.shape[1]) < real[:, None]).float()
                 inputs = normalisation[0] + normalisation[1] * x[chosen].float()
                 found = self.model.gradient(after, Batch(inputs, y[chosen], weight, theta[:, :0]))
                 grad = found.grad.clone()
                 if self.wrong == "one client's weights":
                     grad[0, 3] = 0
-                after -= torch.where(real[:, None] > 0, rate * (grad + decay * after), 0.0)
+                after -= torch.where(real[:, None] > 0, steps.rate * (grad + steps.decay * after), 0.0)
                 loss += torch.where(real > 0, found.loss, 0.0)
             return after, loss
 

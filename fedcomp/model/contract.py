@@ -207,25 +207,26 @@ class RowModel(Protocol):
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...], in evaluation mode."""
 
 
-class TrainFused(Protocol):
-    """All local steps of plain SGD at once: theta <- theta - rate (mean gradient + decay theta)."""
+@dataclass(frozen=True)
+class SgdSteps:
+    """All local steps of plain SGD of some clients: theta <- theta - rate (mean gradient + decay theta).
 
-    def __call__(
-        self,
-        theta: Tensor,
-        normalisation: tuple[Tensor, Tensor],
-        sample_indices: Tensor,
-        counts: StepCounts,
-        rate: float,
-        decay: float,
-    ) -> tuple[Tensor, Tensor]:
-        """(theta [M, D] after all steps, [M] the sum over steps of the mean loss of the batch).
+    Attributes:
+        theta: [M, D], left as it is. normalisation: offset and scale, [F], [C] or [1]: inputs are offset + scale x.
+        sample_indices: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client without
+            real samples in a step does not make it.
+    """
 
-        Args:
-            theta: [M, D], left as it is. normalisation: offset and scale, [F], [C] or [1]: inputs are offset + scale x.
-            sample_indices: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
-                without real samples in a step does not make it.
-        """
+    theta: Tensor
+    normalisation: tuple[Tensor, Tensor]
+    sample_indices: Tensor
+    counts: StepCounts
+    rate: float
+    decay: float
+
+
+TrainFused = Callable[[SgdSteps], tuple[Tensor, Tensor]]
+"""Makes all of them at once: (theta [M, D] after them, [M] the sum over steps of the mean loss of the batch)."""
 
 
 @runtime_checkable

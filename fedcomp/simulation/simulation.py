@@ -220,16 +220,12 @@ class Simulation:
         if self.algorithm.personalised:
             return self.personal_test.metrics(self.algorithm.personal_models(state), self.workers, self.group)
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
-        metrics = metrics_of(
-            evaluation_models,
-            self.model,
-            self.dataset,
-            workers=self.workers,
-            dtype=self.dtype,
-            group=self.group,
-            clients=self.client_samples,
-        )
-        return metrics | self._excess(evaluation_models)
+        return self.metrics_of(evaluation_models) | self._excess(evaluation_models)
+
+    def metrics_of(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:
+        """Metrics of these models on the test set, as `evaluation.metrics_of`."""
+        clients = self.client_samples
+        return metrics_of(evaluation_models, self.model, self.dataset, self.workers, self.dtype, self.group, clients)
 
     def _excess(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:
         """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""

@@ -21,7 +21,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import step_by_step
 from fedcomp.core.accelerated import Form, code_of, is_safe, plainly
 from fedcomp.core.to_device import to_device
-from fedcomp.model.contract import Batch, Model, TrainFused
+from fedcomp.model.contract import Batch, Model, SgdSteps, TrainFused
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 
@@ -71,7 +71,8 @@ def _train(loop: LocalLoop) -> TrainFused | None:
 
 def _at_once(loop: LocalLoop, steps: BatchSchedule, train: TrainFused, decay: float) -> LocalResult:
     samples = loop.data.sample_indices(steps.position)
-    after, loss = train(loop.theta, loop.data.dataset.offset_and_scale, samples, steps.counts, loop.lr, decay)
+    normalisation = loop.data.dataset.offset_and_scale
+    after, loss = train(SgdSteps(loop.theta, normalisation, samples, steps.counts, loop.lr, decay))
     num_steps = to_device(steps.counts.num_steps, loop.theta.device)
     return LocalResult(after, loop.stats.clone(), loss / num_steps.clamp(min=1))
 

@@ -38,7 +38,7 @@ from fedcomp.model.contract import AnyModel, RowModel, num_frozen
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.workers import ProcessGroup
-from fedcomp.simulation.evaluation import metrics_of, metrics_of_rows
+from fedcomp.simulation.evaluation import metrics_of_rows
 from fedcomp.simulation.monte_carlo import shared
 from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
@@ -204,18 +204,8 @@ class MonteCarloStudy:
                 own = {key: value.view(num_repetitions, num_models).mean(1) for key, value in rows.items()}
                 found |= {f"{name}/{key}": value for key, value in own.items()}
             else:
-                lines = {}
-                for number in self.shares[self.group.rank]:
-                    one = self.repetitions[number]
-                    lines[number] = metrics_of(
-                        {name: _repetition(models, number)},
-                        one.model,
-                        one.dataset,
-                        workers=one.workers,
-                        dtype=one.dtype,
-                        group=one.group,
-                        clients=one.client_samples,
-                    )
+                own_numbers = self.shares[self.group.rank]
+                lines = {at: self.repetitions[at].metrics_of({name: _repetition(models, at)}) for at in own_numbers}
                 found |= shared.gather_metrics(lines, num_repetitions, self.shares, self.group)
             if (excess := self._excess(models.theta)) is not None:
                 found[f"{name}/excess"] = excess

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.accelerated import Form, plainly
-from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched.backward.dense import dense_rows
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.backward.small_network import SmallNetwork
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
+from fedcomp.model.contract import Batch, Gradient, SgdSteps, StepDraws, TrainFused
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss
 from fedcomp.model.tunable import FORMS
@@ -103,26 +102,17 @@ class CompiledNetwork(Stacked):
         return partial(self._train, x, y) if plain and in_order else None
 
     @torch.no_grad()
-    def _train(
-        self,
-        x: Tensor,
-        y: Tensor,
-        theta: Tensor,
-        normalisation: tuple[Tensor, Tensor],
-        sample_indices: Tensor,
-        counts: StepCounts,
-        rate: float,
-        decay: float,
-    ) -> tuple[Tensor, Tensor]:
+    def _train(self, x: Tensor, y: Tensor, steps: SgdSteps) -> tuple[Tensor, Tensor]:
         """As `contract.TrainFused`, from the raw samples x [n, F] or [n, H, W, C] and their targets y."""
         from fedcomp.model.batched.compiled import network_numba
 
-        theta, loss = theta.clone(memory_format=torch.contiguous_format), theta.new_empty(theta.shape[0])
+        theta = steps.theta.clone(memory_format=torch.contiguous_format)
+        loss = theta.new_empty(theta.shape[0])
         raw, none = x.flatten(1).numpy(), torch.empty(0, 0)
         images = (raw, none.numpy()) if x.dtype == torch.uint8 else (none.to(torch.uint8).numpy(), raw)
-        offset, scale = (part.to(theta.dtype).expand(x.shape[1:]).flatten().numpy() for part in normalisation)
-        batches = sample_indices.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
-        rates = np.float32(rate), np.float32(decay)
+        offset, scale = (part.to(theta.dtype).expand(x.shape[1:]).flatten().numpy() for part in steps.normalisation)
+        batches = steps.sample_indices.contiguous().numpy(), np.ascontiguousarray(steps.counts.of_steps)
+        rates = np.float32(steps.rate), np.float32(steps.decay)
         given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
         self._check(network_numba.train(*given, *self._network, loss.numpy()))
         return theta, loss

@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
+from fedcomp.model.contract import SgdSteps
 
 LIMITS, MAX_WEIGHTS = {"FP": 64, "HP": 64, "CP": 16, "BP": 16}, 2048
 """The largest of each, and of FP HP, with which no register spills."""
@@ -130,32 +130,25 @@ def train(
     samples: tuple[Tensor, Tensor],
     constants: dict[str, int],
     places: tuple[int, int | None, int, int | None],
-    theta: Tensor,
-    normalisation: tuple[Tensor, Tensor],
-    sample_indices: Tensor,
-    counts: StepCounts,
-    rate: float,
-    decay: float,
+    steps: SgdSteps,
 ) -> tuple[Tensor, Tensor]:
-    """(theta [M, D] after all steps, [M] the sum over steps of the mean loss).
-
-    What is not listed here is as in `contract.TrainFused`.
+    """As `contract.TrainFused`.
 
     Args:
         samples: x [n, F] and classes y [n] int64. constants: `sizes`. places: where the first layer's weight and bias
             begin in a row, and the second one's; None: there are no biases.
     """
-    num_steps, num_clients, batch = sample_indices.shape
-    theta = theta.contiguous()
+    num_steps, num_clients, batch = steps.sample_indices.shape
+    theta = steps.theta.contiguous()
     out, losses = torch.empty_like(theta), theta.new_empty(num_clients)
-    offset, scale = normalisation
+    offset, scale = steps.normalisation
     kernel: Any = train_kernel
     kernel[(num_clients,)](
         theta,
         samples[0],
         samples[1],
-        sample_indices.contiguous(),
-        to_device(counts.of_steps.astype(np.int32), theta.device),
+        steps.sample_indices.contiguous(),
+        to_device(steps.counts.of_steps.astype(np.int32), theta.device),
         offset.contiguous(),
         scale.contiguous(),
         out,
@@ -164,8 +157,8 @@ def train(
         num_steps,
         batch,
         theta.shape[1],
-        rate,
-        decay,
+        steps.rate,
+        steps.decay,
         *(place or 0 for place in places),
         **constants,
         ONE_SCALE=offset.numel() == 1,

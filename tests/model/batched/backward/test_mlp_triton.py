@@ -63,7 +63,11 @@ def test_what_runs_in_one_launch(widths, solver, fuses, trusting, monkeypatch: p
     from fedcomp.model.batched.backward import mlp_triton
 
     reached = []
-    launch = lambda samples, constants, places, theta, *_: reached.append("fused") or (theta, theta[:, 0])  # noqa: E731
+
+    def launch(samples, constants, places, steps):
+        reached.append("fused")
+        return steps.theta, steps.theta[:, 0]
+
     monkeypatch.setattr(mlp_triton, "train", launch)
 
     data = chunk(widths, True, ALIKE)
