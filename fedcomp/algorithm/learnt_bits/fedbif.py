@@ -144,10 +144,10 @@ class FedBiF(Algorithm):
         rest = ctx.send_dense("normalisation", part.rest.take(state.theta), cohort, paper_bits=0)
         stats = ctx.send_stats(state.stats, cohort)
 
-        place = self.active_bit(ctx.round)
-        held = (codes >> place) & 1
-        frozen = grid.values(codes - (held << place), ranges)
-        move = grid.spread(grid.step(ranges)) * 2**place
+        bit = self.active_bit(ctx.round)
+        held = (codes >> bit) & 1
+        frozen = grid.values(codes - (held << bit), ranges)
+        move = grid.spread(grid.step(ranges)) * 2**bit
         local, stats = self._train(part.put(part.rest.put(state.theta, rest), frozen), stats, held, move, cohort, ctx)
         bits = (part.take(local.value) > 0).to(torch.int64)
         flipped = bits ^ held

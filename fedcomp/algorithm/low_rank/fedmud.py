@@ -177,7 +177,7 @@ class FedMUD(Algorithm):
 
     def factors(self, tensors: tuple[ParameterTensor, ...]) -> Factors:
         """The factors of these tensors, at the ratio that is left after the search."""
-        chosen = [tensors[place] for place in self._decomposed(tensors)]
+        chosen = [tensors[number] for number in self._decomposed(tensors)]
         total, coded = sum(tensor.size for tensor in tensors), sum(tensor.size for tensor in chosen)
         times = 0
         while True:
@@ -191,7 +191,7 @@ class FedMUD(Algorithm):
 
     def _decomposed(self, tensors: tuple[ParameterTensor, ...]) -> list[int]:
         """The numbers of the tensors that are decomposed."""
-        weights = [place for place, tensor in enumerate(tensors) if tensor.kind == WEIGHT]
+        weights = [number for number, tensor in enumerate(tensors) if tensor.kind == WEIGHT]
         return weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)]
 
     def gain(self, product: Product, variance: float) -> float:
@@ -212,19 +212,19 @@ class FedMUD(Algorithm):
         """x [F] and fixed factors [X] after a reset, from `key`: every factor has draws of its own."""
         row = torch.zeros(1, dtype=torch.int64, device=like.device)
 
-        def draw(place: int, size: int, product: Product) -> Tensor:
-            own, deviation = key.fold_in(place), math.sqrt(self.variance(product))
+        def draw(number: int, size: int, product: Product) -> Tensor:
+            own, deviation = key.fold_in(number), math.sqrt(self.variance(product))
             if self.distribution == "normal":
                 return own.normal(row, size)[0] * deviation
             return (own.uniform(row, size)[0] * 2 - 1) * (deviation * math.sqrt(3))
 
         if self.pattern == "ab":
             pieces = []
-            for place, product in enumerate(factors.products):
-                pieces += [draw(place, math.prod(product.left), product), like.new_zeros(math.prod(product.right))]
+            for number, product in enumerate(factors.products):
+                pieces += [draw(number, math.prod(product.left), product), like.new_zeros(math.prod(product.right))]
             return torch.cat(pieces), like.new_zeros(0)
         each = len(factors.fixed) // len(factors.products)
-        fixed = [draw(place, size, factors.products[place // each]) for place, size in enumerate(factors.fixed)]
+        fixed = [draw(number, size, factors.products[number // each]) for number, size in enumerate(factors.fixed)]
         return like.new_zeros(sum(factors.trained)), torch.cat(fixed)
 
     def _train(

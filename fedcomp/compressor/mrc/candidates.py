@@ -94,9 +94,9 @@ def uniform(keys: Tensor, candidates: Candidates, repetition: int, number: Tenso
     number, coordinate = torch.broadcast_tensors(number, coordinate)
     fixed = [torch.full_like(number, value) for value in (repetition, candidates.domain)]
     words = philox_torch(keys, torch.stack((coordinate // size, number, *fixed)))
-    place = coordinate % size
-    word = words.gather(0, (place // each)[None])[0]
-    return (word >> (place % each * candidates.bits)) & ((1 << candidates.bits) - 1)
+    part = coordinate % size
+    word = words.gather(0, (part // each)[None])[0]
+    return (word >> (part % each * candidates.bits)) & ((1 << candidates.bits) - 1)
 
 
 def stretch(keys: Tensor, candidates: Candidates, repetition: int, begin: int, end: int) -> Tensor:

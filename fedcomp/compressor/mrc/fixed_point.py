@@ -72,7 +72,7 @@ def gumbel(words: Tensor, fraction: int) -> Tensor:
     """
     table = gumbel_table(words.device).to(torch.int64)
     t = (words & 0x7FFFFFFF) | 1
-    place = t.to(torch.float32).view(torch.int32).to(torch.int64) - 0x3F800000
-    at = (place >> (23 - OCTAVE)) + (words >> 31) * ENTRIES
-    low, rest = table[at], place & ((1 << (23 - OCTAVE)) - 1)
+    position = t.to(torch.float32).view(torch.int32).to(torch.int64) - 0x3F800000
+    at = (position >> (23 - OCTAVE)) + (words >> 31) * ENTRIES
+    low, rest = table[at], position & ((1 << (23 - OCTAVE)) - 1)
     return (low + ((table[at + 1] - low) * rest >> (23 - OCTAVE))) >> (FINEST - fraction)

@@ -102,13 +102,13 @@ def _score(
     size = 128 // bits
     for group in range((base + begin) // size, (base + end - 1) // size + 1):
         _words(group, repetition, domain, key, words)
-        for place in range(size):
-            e = group * size + place - base
+        for part in range(size):
+            e = group * size + part - base
             inside = begin <= e < end
             threshold = prior[e] if inside else np.uint32(0)
             for column in range(log_odds.shape[0]):
-                steps[column, place] = log_odds[column, e] if inside else 0
-            below[place] = threshold
+                steps[column, part] = log_odds[column, e] if inside else 0
+            below[part] = threshold
         if bits == 8:
             _weigh(words, below, steps[: log_odds.shape[0]], scores)
         else:
@@ -201,10 +201,10 @@ def _choose(scores: np.ndarray, noise: np.ndarray, gumbel: np.ndarray, shift: in
     for i in range(totals.size):
         word = noise[i]
         t = np.float32(np.int32((word & np.uint32(0x7FFFFFFF)) | np.uint32(1)))
-        place = np.uint32(t.view(np.int32)) - np.uint32(0x3F800000)
-        at = np.uint32(np.uint32(place >> np.uint32(15)) + half * np.uint32(word >> np.uint32(31)))
+        position = np.uint32(t.view(np.int32)) - np.uint32(0x3F800000)
+        at = np.uint32(np.uint32(position >> np.uint32(15)) + half * np.uint32(word >> np.uint32(31)))
         low = gumbel[at]
-        rise = np.int32(gumbel[at + np.uint32(1)] - low) * np.int32(place & np.uint32(0x7FFF))
+        rise = np.int32(gumbel[at + np.uint32(1)] - low) * np.int32(position & np.uint32(0x7FFF))
         totals[i] = scores[i] + (np.int32(low + np.int32(np.int32(rise) >> np.int32(15))) >> right)
     best = totals[0]
     for i in range(totals.size):
@@ -262,5 +262,5 @@ def _count(words: np.ndarray, bits: int, skipped: int, prior: np.ndarray, into: 
     """into[e] += part skipped + e of the words < prior[e]."""
     each, cut = 32 // bits, np.uint32((1 << bits) - 1)
     for e in range(into.size):
-        place = skipped + e
-        into[e] += ((words[place // each] >> np.uint32(bits * (place % each))) & cut) < prior[e]
+        part = skipped + e
+        into[e] += ((words[part // each] >> np.uint32(bits * (part % each))) & cut) < prior[e]

@@ -74,13 +74,13 @@ def encode_kernel(
         score = tl.zeros([COLUMNS, LANES], tl.int32)
         for group in range(begin // SIZE, (end - 1) // SIZE + 1):
             w0, w1, w2, w3 = _philox(seed, group, lane, repetition, domain)
-            for place in tl.static_range(SIZE):
-                e = group * SIZE + place
+            for part in tl.static_range(SIZE):
+                e = group * SIZE + part
                 inside = (e >= begin) & (e < end)
                 threshold = tl.load(prior + e, mask=inside, other=0).to(tl.uint32)
                 step = tl.load(steps + e, mask=live & inside, other=0)
-                word = (w0, w1, w2, w3)[place // EACH]
-                ones = _part(word, BITS * (place % EACH), BITS) < threshold
+                word = (w0, w1, w2, w3)[part // EACH]
+                ones = _part(word, BITS * (part % EACH), BITS) < threshold
                 score += tl.where(ones[None, :], step[:, None], 0)
         number = lane[None, :] + tl.zeros([COLUMNS, LANES], tl.int32)
         counter = first + block
@@ -116,16 +116,16 @@ def decode_kernel(
     """out [M, D] or [1, D] int32 += bits: one program sums L coordinates of `num_summed` rows."""
     SIZE: tl.constexpr = 128 // BITS
     EACH: tl.constexpr = 32 // BITS
-    place = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    inside = place < dim
-    into = out + tl.program_id(1).to(tl.int64) * dim + place
-    coordinate = base + place
-    block = tl.load(owner + place, mask=inside, other=0)
+    position = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = position < dim
+    into = out + tl.program_id(1).to(tl.int64) * dim + position
+    coordinate = base + position
+    block = tl.load(owner + position, mask=inside, other=0)
     total = tl.load(into, mask=inside, other=0)
     for one in range(num_summed):
         row = (tl.program_id(1) + one).to(tl.int64)
         seed = _seed(keys + row * key_stride)
-        threshold = tl.load(thresholds + row * prior_stride + place, mask=inside, other=0).to(tl.uint32)
+        threshold = tl.load(thresholds + row * prior_stride + position, mask=inside, other=0).to(tl.uint32)
         for repetition in range(repetitions):
             at = (row * repetitions + repetition) * num_blocks + block
             number = tl.load(indices + at, mask=inside, other=0).to(tl.int32)
@@ -162,10 +162,10 @@ def _gumbel(word, table, OCTAVE: tl.constexpr, ENTRIES: tl.constexpr):
     """`fixed_point.gumbel` with F = FINEST."""
     REST: tl.constexpr = 23 - OCTAVE
     t = ((word & 0x7FFFFFFF) | 1).to(tl.int32).to(tl.float32)
-    place = t.to(tl.int32, bitcast=True) - 0x3F800000
-    at = (place >> REST) + (word >> 31).to(tl.int32) * ENTRIES
+    position = t.to(tl.int32, bitcast=True) - 0x3F800000
+    at = (position >> REST) + (word >> 31).to(tl.int32) * ENTRIES
     low = tl.load(table + at)
-    return low + ((tl.load(table + at + 1) - low) * (place & ((1 << REST) - 1)) >> REST)
+    return low + ((tl.load(table + at + 1) - low) * (position & ((1 << REST) - 1)) >> REST)
 
 
 def encode(log_odds: Tensor, prior: Prior, noise_keys: Tensor, repetitions: int, fraction: int) -> Tensor:
