@@ -16,8 +16,8 @@ from fedcomp.records.status import Status, read_status
 
 def folder_of(root: Path) -> Path:
     """The folder of the only run below `root`."""
-    (record,) = root.rglob("metrics.jsonl")
-    return record.parent
+    (folder,) = {file.parent for name in ("config.yaml", "metrics.jsonl") for file in root.rglob(name)}
+    return folder
 
 
 def record(root: Path) -> list[dict[str, float]]:
