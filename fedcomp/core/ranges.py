@@ -14,7 +14,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -129,10 +128,20 @@ def field_types(part: Any, declarations: bool = False) -> dict[str, Any]:
 
 
 def types_in(annotations: Mapping[str, Any], module: str, declarations: bool = False) -> dict[str, Any]:
-    """Annotations as a module reads them; without those with a name that type checkers alone know."""
+    """Annotations as a module reads them; without those with a name that type checkers alone know.
+
+    Raises:
+        TypeError: with `declarations`, such an annotation says what an option may be, and nobody could check it.
+    """
     names, found = vars(sys.modules.get(module, SimpleNamespace())), {}
     for name, annotation in annotations.items():
-        with suppress(NameError, TypeError):
-            holder = SimpleNamespace(__annotations__={name: annotation})
+        holder = SimpleNamespace(__annotations__={name: annotation})
+        try:
             found[name] = get_type_hints(holder, names, include_extras=declarations)[name]
+        except (NameError, TypeError) as error:
+            if declarations and any(word in str(annotation) for word in ("Within(", "Whole(", "Literal[")):
+                raise TypeError(
+                    f"the type of {name} in {module}, {annotation}, cannot be read ({error}): import what it names at "
+                    "the top of the file, not for type checkers alone"
+                ) from error
     return found

@@ -91,3 +91,12 @@ def test_a_functions_arguments_are_checked_by_position_and_by_name() -> None:
         _load(0)
     with pytest.raises(ValueError, match=r"^dataset.kind=c must be one of a, b$"):
         _load(num=1, kind="c")
+
+
+def test_a_declared_range_that_cannot_be_read_is_said_and_not_left_out() -> None:
+    @dataclass(frozen=True)
+    class Unread(CheckedOptions):
+        share: Annotated[float, Within("(0, 1]")] | OnlyForTypeCheckers = 2.0  # noqa: F821
+
+    with pytest.raises(TypeError, match="the type of share in .* cannot be read .*OnlyForTypeCheckers.* at the top"):
+        Unread()
