@@ -12,8 +12,6 @@ ratios: to `lean_loop.py` ("lean"), which on a CPU has fedcomp's setting of mall
 and to the plain loop with that setting ("malloc"). Faults are page faults per round.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import statistics

@@ -7,8 +7,6 @@ Face's modules: for each client it copies the adapter in, makes an optimiser, tr
 peaks of the process.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

@@ -7,8 +7,6 @@ prune while they train, including minimal random coding of the masks. Work that 
 (synchronisations, diagnostics) is averaged over the rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import statistics

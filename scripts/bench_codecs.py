@@ -8,8 +8,6 @@ for the bytes of one row. MiB is the peak memory of the codec's own process abov
 `--device cuda` measures on a GPU, with a synchronisation at the end of each measurement; its MiB are those of the GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import statistics

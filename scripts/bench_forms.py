@@ -5,8 +5,6 @@ A form that wins nothing on any device can go, with its files (docs/architecture
 of the job: those that it uses and that agree with the plain ones are left out in turn, all for a last row.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """The rounds that `bench.py` times, for fedcomp and for the baselines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,7 +63,7 @@ class Job:
     method: Callable[[int, int], Any] = lambda steps, batch: _fedavg(steps, batch)
     rounds: int = 1
 
-    def on(self, device: torch.device) -> Job:
+    def on(self, device: torch.device) -> "Job":
         """The job as it is run there."""
         return replace(self, steps=self.gpu_steps) if device.type == "cuda" and self.gpu_steps else self
 

@@ -7,8 +7,6 @@ estimate, without the process's memory before the run), `before` and `peak` (res
 to peak).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -9,8 +9,6 @@ limit for encoding. `--device cuda` measures wall-clock time on a GPU, with a sy
 measurement.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

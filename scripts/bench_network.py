@@ -10,8 +10,6 @@ or after every tenth, both are evaluated, and with the network what was sent is 
 is the ledger's record of clients and exchanges alone: nothing is evaluated or read, and no clock moves.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -7,8 +7,6 @@ config to the finished folder, without pictures, against 20 runs with repeats=1,
 as fast.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

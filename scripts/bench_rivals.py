@@ -6,8 +6,6 @@ a turn's figure is the median over its rounds, the table's the median over turns
 two cores they do so as each does best: fedcomp in two threads, pfl-research in two processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import subprocess

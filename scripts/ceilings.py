@@ -1,7 +1,5 @@
 """Measured peak rates of a device, and the minimum work of a job."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

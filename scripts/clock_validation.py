@@ -9,8 +9,6 @@ round trip. Clients wait out the seconds that their gradients cost. The links ar
 `network.trailing=wait`, since a client reports at the end of a round.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import struct
 import subprocess

@@ -8,8 +8,6 @@ one process and step, per parameter; bytes are those that a process gives to col
 training, with all processes on this machine, gloo.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import os

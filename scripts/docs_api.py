@@ -1,7 +1,5 @@
 """A hook of MkDocs: pages of the API reference, of what users import, from the docstrings of fedcomp/."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 

@@ -1,7 +1,5 @@
 """A hook of MkDocs: `docs/notebook.ipynb` as a page, its cells with the outputs that are kept in it."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures of the benchmarks as lines of JSON, for `gpu_report.py`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ exit status is 1. Plain loops, and those of small perceptrons in one launch, may
 there are no graphs, eager and plain loops are compared, with two clients of two samples.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import sys

@@ -9,8 +9,6 @@ The output of each part is in `<part>.log`. Needs nothing but Python itself; wha
 without pytest, for instance, the tests fail and the other parts run.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -6,8 +6,6 @@ Both are runs of the command line. Every line of their metrics must be the same 
 tensor of their last checkpoints: otherwise the exit status is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import subprocess

@@ -5,8 +5,6 @@ and a step is one gradient and one subtraction: no `DataLoader`, no `state_dict`
 fedcomp.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 

@@ -12,8 +12,6 @@ entries.
 
 # ruff: noqa: E501 (commands, and the lines of a page)
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

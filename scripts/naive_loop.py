@@ -4,8 +4,6 @@ One client after another: a copy of the model, `load_state_dict`, a shuffling `D
 `loss.backward()`. It uses no code of fedcomp.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 

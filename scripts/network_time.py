@@ -5,8 +5,6 @@ fedcomp experiment=network/asymmetric
 python scripts/network_time.py outputs/network_asymmetric docs/results/network_time.png
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -9,8 +9,6 @@ folder exists: the folder's name has a hash of the settings and of the text.
     python scripts/pretrain_small.py
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

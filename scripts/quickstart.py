@@ -4,8 +4,6 @@
 Each printed line is a `fedcomp` command; finished runs are skipped.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -6,8 +6,6 @@ how many bytes crossed, and milliseconds a round. Options are fedcomp's; both ar
 simulation one client after another, which is what gives the same bits.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import socket

@@ -7,8 +7,6 @@ The run is FedAvg with `compressor=dense`; further arguments are fedcomp's own. 
 round [n, D], `updates_1.npy` is the first of them; each is scaled to length 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import replace

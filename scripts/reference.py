@@ -10,8 +10,6 @@ Record and compare on the same machine with the same versions, since processors 
 the cases whose names contain WORD.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -7,8 +7,6 @@ A test marked `slow`, `gpu`, `slurm`, `data` or `program` sees the machine as it
 file in the data folder, `program("fish")` this program (of several: one of them); where it is missing they are skipped.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

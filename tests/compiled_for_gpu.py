@@ -1,7 +1,5 @@
 """Triton's kernels compiled for compute capability 9.0, which needs no GPU; run in processes of their own."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures for all tests: one torch thread, no GPU unless a test is marked `gpu`, the command line in this process."""
 
-from __future__ import annotations
-
 import gc
 
 gc.disable()  # until all tests are imported: that leaves hardly any garbage, and takes a third less time

@@ -1,7 +1,5 @@
 """Hides the machine's GPUs from a test and from the processes that it starts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What a run leaves in its folder, for tests that look at it or compare two runs."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Cases of one test that are cheap enough to be looped: an item of pytest's own costs more than most of them."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable

@@ -3,8 +3,6 @@
 The base is the same for every key, as a pretrained one is; the adapters are drawn from the run's.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

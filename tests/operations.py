@@ -1,7 +1,5 @@
 """The operations that code runs, whatever device its tensors are on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

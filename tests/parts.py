@@ -1,8 +1,6 @@
 # ruff: noqa: F401  (they are imported from here)
 """The parts that tests make runs of, under the names that they have there."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.client.adam import Adam

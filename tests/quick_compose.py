@@ -6,8 +6,6 @@ overrides are parsed, applied and recorded as always. Grids, and commands with a
 always, from files that are read once.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import pickle

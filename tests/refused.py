@@ -1,7 +1,5 @@
 """What is refused: a test of a table of cases, each of which must raise a ValueError with its words, in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

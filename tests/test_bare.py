@@ -1,7 +1,5 @@
 """Tests see a fresh machine, whatever is installed; one that hangs or kills its process ends the suite."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What `.ci/run` runs, with stand-ins for make and for the Pythons that are found."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

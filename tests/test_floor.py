@@ -1,7 +1,5 @@
 """`make floor` runs on the lowest version of every package that pyproject.toml admits."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

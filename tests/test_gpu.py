@@ -1,7 +1,5 @@
 """On a GPU: the CPU's draws and codes bit for bit, and every method under the conformance suite's exact checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

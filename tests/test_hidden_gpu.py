@@ -1,7 +1,5 @@
 """Tests that do not ask for a GPU compute on the CPU, also on a machine that has one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Imports run one way, in the order that `docs/architecture.md` writes down; some libraries stay at the edges."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

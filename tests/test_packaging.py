@@ -1,7 +1,5 @@
 """What is published: versions that agree, dependencies that are declared, a wheel that needs no repository."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re

@@ -1,7 +1,5 @@
 """Configs that tests compose quickly are those that Hydra composes."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What takes minutes or real data: `make slow`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

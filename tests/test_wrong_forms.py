@@ -4,8 +4,6 @@ On a CPU, where a captured graph, a kernel or a side stream is stood in for. The
 their plan, draws with the keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Values of a parameter that the thorough tests add to those of the fast ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Accelerated forms without their proofs, for devices without values."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcomp.core import accelerated

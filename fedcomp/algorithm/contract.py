@@ -3,8 +3,6 @@
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, K models.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +68,7 @@ class Clients(Protocol):
         Returns: the results of all chunks, in the order of the cohort.
         """
 
-    def moved(self, change: Tensor) -> Clients:
+    def moved(self, change: Tensor) -> "Clients":
         """The same clients over adapted matrices W + change: [n], each in the model's order, row by row [o, i]."""
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:

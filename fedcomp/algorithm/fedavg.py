@@ -16,8 +16,6 @@ Compressors may predict (`updates/prediction.py`): CAFe, EF21, EF21-P.
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -6,8 +6,6 @@ paper; the weights 1/(N p_n) come with `participation=bernoulli`. Without that s
 under this name with another one is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -18,8 +18,6 @@ sqrt(sum tau^2 / S^3), and "unbiased" holds only as compressor/masked_noise.py s
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated
 

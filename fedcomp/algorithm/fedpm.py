@@ -17,8 +17,6 @@ it, and counts what it writes.
 Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

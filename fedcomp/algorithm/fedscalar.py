@@ -14,8 +14,6 @@ Rademacher vectors save the factor (d - 1) / (d + 1), not what Proposition 3.1 s
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, L projections.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

@@ -15,8 +15,6 @@ The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them in weight matrices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

@@ -17,8 +17,6 @@ Delta goes to all N clients, so that everybody keeps the model. Hashes are the r
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, r rows, c columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

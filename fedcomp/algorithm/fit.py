@@ -1,7 +1,5 @@
 """Whether a run's other parts are what an algorithm declares to need; asked before the first round."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 Shape legend: D parameters, C running statistics, K models.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch

@@ -22,8 +22,6 @@ the merge between them, on the same batches as without.
 Shape legend: N workers, all take part, D parameters, d of a fragment, C running statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """`fedcomp-evaluate RUN`: a run's trained model on another test set, by client and by class."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The metrics of a trained model on a test set, by client and by class: as text, as tables and as a picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +33,7 @@ class ModelEvaluation:
     clients: np.ndarray
     values: np.ndarray
     classes: list[tuple[str, int, float]]
-    repetitions: tuple[ModelEvaluation, ...] = ()
+    repetitions: "tuple[ModelEvaluation, ...]" = ()
 
     @property
     def std(self) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """`fedcomp-export`: a run's trained weights as a file that other programs read."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs from Python: start one, read those that are there, and take their trained models away."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The networks that a run has trained, as modules of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

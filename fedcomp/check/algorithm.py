@@ -1,7 +1,5 @@
 """What every algorithm must pass. Each check takes an `AlgorithmCase` and raises Failed with an example."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shape legend: M senders, D entries, S draws.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -52,7 +50,7 @@ class CodecCase:
     bias: float = 0.0
 
     @classmethod
-    def of_unknown(cls, name: str, codec: Codec) -> CodecCase:
+    def of_unknown(cls, name: str, codec: Codec) -> "CodecCase":
         """A codec of which only its declarations are known."""
         return cls(name, codec, keeps_zero=None, lossless=None, draws=1500, joint=True)
 

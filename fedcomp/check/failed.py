@@ -1,7 +1,5 @@
 """What a check says of a part that does not pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Messages at the edge: damaged and foreign ones, and ones that another process decodes from their bytes."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What every model must pass: it is trained by FedAvg on a few samples, in ways that must not matter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

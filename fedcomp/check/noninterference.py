@@ -16,8 +16,6 @@ each client has.
 Shape legend: M clients of the cohort, N clients in all, n samples.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

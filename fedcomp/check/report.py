@@ -1,7 +1,5 @@
 """Runs checks and says what passed: a table, and of each failure the smallest example and what it means."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ recorded, gives up the old state in every round, and begins after torch's global
 the same bits, and only if it does not are the three differences told apart.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path

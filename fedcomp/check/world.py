@@ -1,7 +1,5 @@
 """A small simulation for checks: clients with unequal, odd numbers of samples; optional BatchNorm."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any

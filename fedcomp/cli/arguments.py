@@ -4,8 +4,6 @@ Hydra uses argparse, which needs all overrides in one sequence: it refuses `roun
 flags first. Its errors are one line, where argparse prints its usage.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 from collections.abc import Sequence

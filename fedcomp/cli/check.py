@@ -1,7 +1,5 @@
 """`fedcomp-check compressor=NAME ...`: whether a part has what a part of fedcomp must have."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence

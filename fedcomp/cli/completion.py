@@ -8,8 +8,6 @@ value of a grid.
 in COMP_LINE. It completes files and folders where it gets no answer.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

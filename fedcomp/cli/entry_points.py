@@ -1,8 +1,6 @@
 """The console scripts. They handle Ctrl-C, and a reader such as `head` that leaves, before they import anything
 that takes time."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The options of a composed config, each with its value and with the comment of the YAML that sets it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

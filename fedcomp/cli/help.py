@@ -1,7 +1,5 @@
 """The text of `fedcomp --help`: everything, the choices of a group, or the options of a choice."""
 
-from __future__ import annotations
-
 import functools
 import textwrap
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """`fedcomp-join experiment=... --client 3 --server HOST:PORT --key FILE`: one client of a run that another serves."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Torch is imported only for training, so that `--help` and tab completion are fast.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

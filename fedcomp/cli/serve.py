@@ -1,7 +1,5 @@
 """`fedcomp-serve experiment=... --listen HOST:PORT --key FILE`: a run whose clients are other processes."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`fedcomp-sweep FILE`: checks a sweep of W&B against fedcomp's options, and hands it to `wandb sweep`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

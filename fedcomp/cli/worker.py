@@ -7,8 +7,6 @@ run begins from the same untouched state, as in `python -m fedcomp`, and has the
 It reads a run from standard input, one line of JSON, and answers with two lines: its process, its exit code.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

@@ -4,8 +4,6 @@ D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, algor
 I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, algorithm 2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

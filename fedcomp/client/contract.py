@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, A <= M of them still at work, D parameters, C running statistics, B batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

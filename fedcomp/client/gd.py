@@ -3,8 +3,6 @@
 What methods need that reach the exact optimum: with mini-batches they stop at a floor of their noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, A of them still at work, D parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol

@@ -3,8 +3,6 @@
 Shape legend: N clients in all, D parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -14,8 +14,6 @@ computes NS in bfloat16; here it has the dtype of the clients. Convolutions are 
 Shape legend: M clients of a chunk, A of them still at work, D parameters; of a matrix m outputs, n inputs.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from dataclasses import dataclass, replace
@@ -100,7 +98,7 @@ class Muon(MinibatchSolver):
         """[M, D] momenta of matrices and first moments of the rest; [M, D] second moments, 0 for matrices."""
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
-    def on(self, data: LocalData) -> Muon:
+    def on(self, data: LocalData) -> "Muon":
         return replace(self, tensors=data.tensors)
 
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:

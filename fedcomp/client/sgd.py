@@ -1,7 +1,5 @@
 """Local SGD with momentum and weight decay, as torch.optim.SGD computes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

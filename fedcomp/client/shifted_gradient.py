@@ -8,8 +8,6 @@ logged stays the plain one.
 Shape legend: M clients of a chunk, A of them still at work, D parameters.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedcomp.client.contract import GradFn, LocalData

@@ -4,8 +4,6 @@ Shape legend: M clients of a chunk, A of them still at work, D parameters, C run
 F coefficients of a step.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator

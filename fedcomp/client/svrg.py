@@ -27,8 +27,6 @@ gradient depend on who else is in it: mu~ is then no longer exactly the mean of 
 Shape legend: M clients of a chunk, D parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar

@@ -5,8 +5,6 @@ and sender, with the names of a run's uplink: the messages are those of a run wi
 and whose client is the sender. Shape legend: M senders of a step, N senders in all, D entries of a tensor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +55,9 @@ def compressor(name: str, **options: Any) -> Compressor:
     return build_compressor(node)
 
 
-def codec(name: str, *, seed: int = 0, sender: int = 0, num_senders: int | None = None, **options: Any) -> TensorCodec:
+def codec(
+    name: str, *, seed: int = 0, sender: int = 0, num_senders: int | None = None, **options: Any
+) -> "TensorCodec":
     """`TensorCodec` of the compressor of this name, with its options: `codec("eden", bits=2)`."""
     return TensorCodec(compressor(name, **options), seed, sender, num_senders)
 

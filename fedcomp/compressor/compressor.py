@@ -3,8 +3,6 @@
 Shape legend: M senders in the cohort, N clients, D entries, d of them compressed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -62,7 +60,7 @@ class Compressor:
         feedback: Feedback | str = "none",
         estimator: Estimator | str = "weighted_sum",
         predictor: Predictor | str = "none",
-    ) -> Compressor:
+    ) -> "Compressor":
         """The parts as one; all but the codec may be given by name (`FEEDBACKS`, `ESTIMATORS`, `PREDICTORS`).
 
         Raises:
@@ -79,7 +77,7 @@ class Compressor:
             raise OptionError(f"feedback has nothing to add: {name} leaves nothing out; take feedback=none")
         return cls(codec, feedback, estimator, predictor)
 
-    def for_tensors(self, tensors: tuple[ParameterTensor, ...]) -> Compressor:
+    def for_tensors(self, tensors: tuple[ParameterTensor, ...]) -> "Compressor":
         """The same for vectors of these tensors, whose normalisation layers it sends uncompressed, as floats.
 
         Their scales and shifts are few and large: FedMRN (its section 5.1) and the programs that it compares with send
@@ -96,7 +94,7 @@ class Compressor:
         """Whether the estimator gains by how alike the senders' vectors are."""
         return self.estimator.uses_correlation
 
-    def with_error_feedback(self, group: str) -> Compressor:
+    def with_error_feedback(self, group: str) -> "Compressor":
         """The same with an error memory, for methods that need one; feedback that is already set is kept.
 
         Args:

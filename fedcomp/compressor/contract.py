@@ -1,7 +1,5 @@
 """The three parts of a compressor. Shape legend: M senders (rows), N clients, D entries of a vector."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 

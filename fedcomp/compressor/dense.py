@@ -4,8 +4,6 @@ The uncompressed uplink of PSGD and FedAvg (H. B. McMahan et al., AISTATS 2017),
 `precision: float16` or `bfloat16` entries are rounded to nearest, and values beyond the largest float are clamped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

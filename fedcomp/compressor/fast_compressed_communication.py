@@ -10,8 +10,6 @@ If C is a delta-contraction, what is left is at most (1 - delta)^R ||x||^2. R = 
 Shape legend: M senders, D entries, R messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated

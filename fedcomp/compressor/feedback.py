@@ -1,7 +1,5 @@
 """A sender's memory: none, or the error that its messages so far made."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -13,8 +13,6 @@ Building goes position by position, and so do messages: on a GPU both read from 
 Shape legend: M senders, d positions of a vector, n of them in the set, A cells.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Peeling for binary fuse filters, compiled by numba: it goes key by key. Importing this module takes half a second."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.numba_jit import compiled

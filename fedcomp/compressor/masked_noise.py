@@ -20,8 +20,6 @@ Gaussian noise has the standard deviation alpha, as in the official code (the pa
 Shape legend: M senders, D entries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ The sender decodes its own message. Nothing of this is sent: the link takes it o
 Shape legend: M senders, D entries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

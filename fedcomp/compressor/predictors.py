@@ -18,8 +18,6 @@ A codec must contract: otherwise the differences grow without bound, as errors t
 Shape legend: M senders in the cohort, N senders, D entries.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Where the randomness that both ends of a message share comes from: a seed in the message, or the message's name."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """Reads the comments of config files (of the file, its options, its groups), and lists the choices of a group."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

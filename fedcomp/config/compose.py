@@ -1,7 +1,5 @@
 """The config of a run from overrides, as on the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -11,8 +11,6 @@ other option stands beside it, in the same mapping. An option counts as given if
 class; null is never given. What a user's own class depends on stands in the YAMLs beside its module.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from collections.abc import Mapping
@@ -43,7 +41,7 @@ class Condition:
     given: bool = True
 
     @classmethod
-    def of(cls, comment: str) -> Condition | None:
+    def of(cls, comment: str) -> "Condition | None":
         """The condition at the beginning of an option's comment; None: there is none."""
         found = CONDITION.match(comment)
         if found is None:

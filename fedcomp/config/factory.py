@@ -1,7 +1,5 @@
 """Builds what a composed config describes: the simulation, its repetitions, and the clocks of its network."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Iterator

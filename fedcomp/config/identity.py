@@ -11,8 +11,6 @@ that runs before and after the change have different folders.
 A part of the user's own, whose `_target_` is outside this package, is identified by its whole node.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ Python. The keys of the run itself are checked against the schema. A key that an
 known.
 """
 
-from __future__ import annotations
-
 import inspect
 import pkgutil
 import re

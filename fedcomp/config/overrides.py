@@ -9,8 +9,6 @@ group is swept, an option of a part is therefore left to the runs, as a sweep ov
 each run's own choice.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Sequence

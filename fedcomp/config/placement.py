@@ -4,8 +4,6 @@
 the same hash, the second one's folder is `<hash>-2`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterator, Mapping

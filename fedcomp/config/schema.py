@@ -1,7 +1,5 @@
 """The typed schema of a run's own keys, registered with Hydra, which refuses unknown keys and wrong types."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache

@@ -5,8 +5,6 @@ A part is built by calling what its `_target_` names. In a config that the user 
 reads runs accepts only the targets that fedcomp's own configs name, unless the user trusts the folder's code.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ is not tried again by the run, nor by those who resume it.
 A form is declared beside its code as a `Form`, and used where `Form.agrees` says so. `safe=true` turns all of them off.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

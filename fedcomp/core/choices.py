@@ -8,8 +8,6 @@ A choice may begin with another one of its group and say what differs:
 Its options are then those of both files. References such as `${seed}` stay as they are written.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path

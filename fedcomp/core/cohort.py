@@ -1,7 +1,5 @@
 """The clients of one round, and whom a message goes to. Shape legend: M clients in the cohort, N clients in all."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,7 +26,7 @@ class Cohort:
     state_donated: bool = False
 
     @classmethod
-    def of(cls, clients: Sequence[int], weight: Tensor) -> Cohort:
+    def of(cls, clients: Sequence[int], weight: Tensor) -> "Cohort":
         """A cohort on the CPU from a list of client numbers and their weights."""
         return cls(torch.tensor(list(clients), dtype=torch.int64), weight.to(torch.float32), tuple(clients))
 
@@ -41,7 +39,7 @@ class Cohort:
         """Whether the cohort has all N clients; its rows [M, ...] are then the rows [N, ...] of all."""
         return self.size == num_clients
 
-    def without(self, clients: Collection[int]) -> Cohort:
+    def without(self, clients: Collection[int]) -> "Cohort":
         """Those who are not among these clients; their weights are scaled to the same sum."""
         kept = [row for row, client in enumerate(self.clients) if client not in clients]
         if len(kept) == self.size:
@@ -52,7 +50,7 @@ class Cohort:
         numbers = tuple(self.clients[row] for row in kept)
         return replace(self, ids=self.ids.index_select(0, rows), weight=weight, clients=numbers)
 
-    def to(self, device: torch.device) -> Cohort:
+    def to(self, device: torch.device) -> "Cohort":
         """The same cohort with its tensors on `device`."""
         if self.ids.device == device:
             return self

@@ -1,7 +1,5 @@
 """A short fingerprint of a file's contents, by which a small file that a run reads belongs to its identity."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

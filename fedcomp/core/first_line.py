@@ -1,7 +1,5 @@
 """What an error says, in one line."""
 
-from __future__ import annotations
-
 
 def first_line(error: BaseException) -> str:
     """The first line of the error's message, or the name of its class if it has no message."""

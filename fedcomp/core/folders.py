@@ -1,7 +1,5 @@
 """Where the package, its configs and its cache lie, and what a part is called there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

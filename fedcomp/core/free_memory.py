@@ -1,7 +1,5 @@
 """Free memory: of a GPU, of the machine, or of the control group (cgroup) that a container or a job runs in."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

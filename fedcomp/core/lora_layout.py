@@ -3,8 +3,6 @@
 Shape legend: M rows, D parameters; of an adapted matrix W [o, i]: rank r, A [r, i], B [o, r], scale s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,7 +58,7 @@ class LoraLayout:
     rest: ParameterSubset
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor]) -> LoraLayout:
+    def of(cls, tensors: Sequence[ParameterTensor]) -> "LoraLayout":
         """The adapters among these tensors; ValueError if there are none."""
         firsts: dict[int, dict[str, int]] = {}
         factors: dict[int, LoraFactor] = {}

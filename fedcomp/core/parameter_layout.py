@@ -3,8 +3,6 @@
 Shape legend: M rows, D parameters, d of them in a subset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -72,12 +70,12 @@ class ParameterSubset:
     layers: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> ParameterSubset:
+    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> "ParameterSubset":
         """The columns of the tensors for which `belongs` is true."""
         return cls.at(tensors, {place for place, tensor in enumerate(tensors) if belongs(tensor)})
 
     @classmethod
-    def at(cls, tensors: Sequence[ParameterTensor], places: Collection[int]) -> ParameterSubset:
+    def at(cls, tensors: Sequence[ParameterTensor], places: Collection[int]) -> "ParameterSubset":
         """The columns of the tensors with these numbers, from 0, in the order of the model."""
         runs: list[tuple[int, int]] = []
         layers, first = [], 0
@@ -96,7 +94,7 @@ class ParameterSubset:
         return sum(self.layers)
 
     @property
-    def rest(self) -> ParameterSubset:
+    def rest(self) -> "ParameterSubset":
         """The other columns, without the boundaries between their tensors."""
         ends = (0, *(column for run in self.runs for column in run), self.dim)
         runs = tuple((first, end) for first, end in zip(ends[::2], ends[1::2], strict=True) if end > first)

@@ -1,7 +1,5 @@
 """Trees of tensors: frozen state to and from {path: tensor} (for checkpoints), and rows of a cohort's clients."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar

@@ -7,8 +7,6 @@ bits: Annotated[Literal[8, 16], "the width of a threshold"] = 8
 rows: Annotated[int, Whole()] = 5
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

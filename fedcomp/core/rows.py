@@ -3,8 +3,6 @@
 Shape legend: M rows, D entries of a row, n entries to be written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

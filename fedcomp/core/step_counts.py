@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, A of them still at work, S steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Copies numbers that the host knows to the run's device, without waiting for what the device has to do before."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Checks of options: numbers, choices, one-line names, and hints for a name that does not exist."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import unicodedata

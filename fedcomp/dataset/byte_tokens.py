@@ -3,8 +3,6 @@
 L. Xue et al., "ByT5: towards a token-free future with pre-trained byte-to-byte models", TACL 2022.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 PAD, EOS, UNKNOWN, OFFSET = 0, 1, 2, 3

@@ -3,8 +3,6 @@
 Shape legend: n samples, L bytes of a window.
 """
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every dataset must satisfy before the first round, including a user's own."""
 
-from __future__ import annotations
-
 import math
 from typing import get_args
 

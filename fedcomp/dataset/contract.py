@@ -4,8 +4,6 @@ Shape legend: n samples, B batch, C channels, H height, W width, F features, L l
 shape of one sample's targets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -122,7 +120,7 @@ class Dataset:
         """Whether training inputs are changed at random."""
         return self.crop_padding > 0 or self.flip or self.rescale is not None
 
-    def to(self, device: torch.device | str) -> Dataset:
+    def to(self, device: torch.device | str) -> "Dataset":
         """The same dataset with every tensor on `device`."""
         train = replace(self.train, x=self.train.x.to(device), y=self.train.y.to(device))
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))

@@ -1,7 +1,5 @@
 """Read a published dataset from its folder, or download it there; one line says what is missing."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

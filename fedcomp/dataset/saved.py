@@ -1,7 +1,5 @@
 """Reads a folder that `save_to_disk` of the library datasets has written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

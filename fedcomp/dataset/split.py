@@ -1,7 +1,5 @@
 """Samples that are held out for the test set, by a seed of their own that is not the run's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lines for the user on the standard streams, and what to do when nobody reads a stream any more."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """The metric that a run's curve, its progress and its last line show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from fedcomp.display import units

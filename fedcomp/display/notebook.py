@@ -1,7 +1,5 @@
 """A run's progress in a notebook: one output that is redrawn, with a bar, the metrics and the time left."""
 
-from __future__ import annotations
-
 import html
 import sys
 from typing import Any

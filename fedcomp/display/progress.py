@@ -5,14 +5,12 @@ No thread draws, so neither a slow terminal nor Ctrl-C can leave one behind. Whe
 reader of a pipe has died, a disk is full), progress stops and the run continues.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
-from typing import Literal, Protocol, TextIO, get_args
+from typing import Literal, Protocol, Self, TextIO, get_args
 
 from fedcomp.display import units
 from fedcomp.display.console import redirect_to_null
@@ -180,7 +178,7 @@ class Progress:
         self._due = self._due_evaluated = float("inf")
         self._show(lambda screen: screen.stop())
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

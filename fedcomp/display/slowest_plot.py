@@ -1,7 +1,5 @@
 """The picture of a run with a network: whom the server waited for, and how often."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

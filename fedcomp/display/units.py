@@ -1,7 +1,5 @@
 """Quantities as people read them: three significant digits and a unit."""
 
-from __future__ import annotations
-
 import math
 
 BIT_UNITS = ("bit", "kbit", "Mbit", "Gbit", "Tbit", "Pbit", "Ebit")

@@ -8,8 +8,6 @@ the same rows.
 Shape legend: M clients of the cohort, R of them trained by one process.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the test batches are split (`distributed/sharding.py`). Process 0 is the main pr
 round an all-reduce on the host spreads what one process alone knows: a signal, or that a checkpoint is due.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -9,8 +9,6 @@ so that this is the accuracy to be expected on a client's own data. It costs no 
 Shape legend: N clients, n samples, B batch, G groups of samples, O outputs.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

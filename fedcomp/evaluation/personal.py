@@ -3,8 +3,6 @@
 Shape legend: N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A run of a grid is a command line, so it starts, resumes, fails and is killed ex
 knows nothing of Hydra; `hydra_plugins/fedcomp_grid` composes the runs and hands them over.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ joblib schedules; the processes are ours, and on a CPU they are forked by worker
 ends all the others and the grid with them.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 from collections.abc import Mapping, Sequence

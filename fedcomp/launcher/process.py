@@ -1,7 +1,5 @@
 """Runs in processes of their own: what kills one leaves the others alone, and a signal reaches all of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -10,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, Protocol
+from typing import IO, Protocol, Self
 
 from fedcomp.display import units
 from fedcomp.display.console import say
@@ -53,7 +51,7 @@ class Children:
         self._grace = grace
         self._live: set[Started] = set()
 
-    def __enter__(self) -> Children:
+    def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._forward) for number in handled_signals()}
         return self
 

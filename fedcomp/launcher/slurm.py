@@ -8,8 +8,6 @@ A run of several processes (`processes_per_run`) is a torchrun on each node of i
 node has a supervisor, all of them get the signals, and that of task 0 requeues the job.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

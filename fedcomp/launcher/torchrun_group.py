@@ -4,8 +4,6 @@ Every task of a job runs the same supervisor (`slurm.py`), which starts torchrun
 meet at an address that task 0 picks and leaves in a file of the grid's folder, which all nodes share.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Runs in processes that workers fork: as `Children`, but only a worker's first run waits for imports."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json
@@ -16,7 +14,7 @@ from typing import IO
 from fedcomp.launcher.contract import GridRun
 from fedcomp.launcher.process import Children
 
-_IDLE: list[Worker] = []
+_IDLE: "list[Worker]" = []
 """Workers that wait for a run: a search launches its runs in several batches."""
 
 

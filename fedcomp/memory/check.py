@@ -6,8 +6,6 @@ Between the two, tiny rounds of the run decide (`probe.py`).
 Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -8,8 +8,6 @@ long as it occurs at the same moment of the round, so that these rounds give it 
 Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any

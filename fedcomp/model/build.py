@@ -1,7 +1,5 @@
 """Builds the model of a run from a module or a factory: the fastest form that computes the same."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable

@@ -11,8 +11,6 @@ Small layers gain from fewer calls until their rows no longer fit the cache; con
 client and lose by grouping. On a GPU launches dominate, so everything that fits goes at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

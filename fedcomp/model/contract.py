@@ -4,8 +4,6 @@ Shape legend: M clients (rows), A of them still at work, D parameters, C running
 outputs, T the shape of one sample's targets.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +47,7 @@ class Batch:
         """A."""
         return self.x.shape[0]
 
-    def __getitem__(self, clients: slice) -> Batch:
+    def __getitem__(self, clients: slice) -> "Batch":
         """That of these rows."""
         weight = None if self.weight is None else self.weight[clients]
         return Batch(self.x[clients], self.y[clients], weight, self.stats[clients])
@@ -85,7 +83,7 @@ class StepDraws:
         """[M, n] float32 uniform on [0, 1): draw number `call` of each client's forward pass."""
         return self.key.fold_in(call).uniform(self.ids, num)
 
-    def of_client(self, row: int) -> StepDraws:
+    def of_client(self, row: int) -> "StepDraws":
         """The draws of the client in this row alone."""
         return StepDraws(self.key, self.ids[row : row + 1])
 
@@ -155,7 +153,7 @@ class Model:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         raise NotImplementedError
 
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> "TrainFused | None":
         """How clients are trained in one launch of a GPU, or in one call; None: they make their steps one by one.
 
         Args:

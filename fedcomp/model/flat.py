@@ -6,8 +6,6 @@ sent, and lie once on a device.
 Shape legend: M clients, D trained parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Finds what a module keeps outside its parameters and buffers: no checkpoint has it, and threads do not share it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Shape legend: M clients, B batch, O outputs, T the shape of one sample's targets
 classes, H height, W width, A outputs that a network has in training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import cast

@@ -9,8 +9,6 @@ statistics, the loss, and gradients once they are joined to rows; a sum over a b
 float32. Evaluation is in fp32 after training in bf16, but in tf32 after tf32, which is a setting of the process.
 """
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.core.validate import check_choice

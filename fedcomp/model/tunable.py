@@ -4,8 +4,6 @@ clients at once.
 Shape legend: M clients at once, B batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable

@@ -7,8 +7,6 @@ sorted by bits, f_(j) = w + (U_(1) + ... + U_(j) + (M - j) U_(j)) / C.
 Shape legend: M clients that send.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

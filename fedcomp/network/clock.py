@@ -16,8 +16,6 @@ run and replay fold the same integers with the same operations, so that their ti
 Shape legend: N clients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

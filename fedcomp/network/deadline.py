@@ -18,8 +18,6 @@ send, and again without those who are late. So every method's memories are exact
 Shape legend: M clients of the cohort, N clients in all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -3,8 +3,6 @@
 Shape legend: N clients.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

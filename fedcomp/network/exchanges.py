@@ -7,8 +7,6 @@ server needs all messages up before it sends again.
 Shape legend: M clients of the cohort, N clients in all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ For TCP over IPv4 without options in TLS 1.3: message 22, packet 40, payload 146
 headers). They matter for a message of one number, and hardly for anything larger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +22,7 @@ class Header:
     payload: int
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Header:
+    def of(cls, given: Mapping[str, Any]) -> "Header":
         """From an option. Raises ValueError: other keys, or not whole numbers of 0 (payload: 1) or more."""
         names = ("message", "packet", "payload")
         if not isinstance(given, Mapping) or set(given) != set(names):

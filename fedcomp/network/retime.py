@@ -1,7 +1,5 @@
 """Times of recorded rounds under any network: what a run does while it goes on, and a replay afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from fedcomp.network.clock import Clock, Times

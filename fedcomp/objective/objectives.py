@@ -1,7 +1,5 @@
 """What a search over settings asks of a run, one number: the contract, the best accuracy, and the bits to a target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

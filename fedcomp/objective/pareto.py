@@ -7,8 +7,6 @@ as runs differ by factors of bits: on a linear axis, everything below a tenth of
 the area.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Clients that were drawn for a round and are absent from it: those that a run between processes lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

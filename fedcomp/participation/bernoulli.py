@@ -7,8 +7,6 @@ aggregate has the variance (1/N^2) sum_i (1/p_i - 1) ||Delta_i||^2. The paper do
 seed: 0} is ours. A small p times a large 1/p overshoots; runs record the largest 1/p.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache

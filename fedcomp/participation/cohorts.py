@@ -1,7 +1,5 @@
 """What the cohorts of a run are like before they are drawn. Shape legend: N clients."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedcomp.participation.absent import WithoutAbsent

@@ -3,8 +3,6 @@
 Shape legend: N clients, M in the cohort.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Full participation: every client, every round."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

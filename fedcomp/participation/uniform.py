@@ -1,7 +1,5 @@
 """Uniform participation: a fixed number of clients a round, without replacement, all equally likely."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

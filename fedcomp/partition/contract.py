@@ -1,7 +1,5 @@
 """The contract of a partition: how training samples are dealt to clients. Shape legend: n samples, N clients."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

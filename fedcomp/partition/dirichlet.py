@@ -8,8 +8,6 @@ the number of classes: with 10 of them its alpha = 0.1 is hsu's 1.0. Papers ofte
 Shape legend: n samples, N clients, C classes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

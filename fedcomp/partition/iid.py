@@ -1,7 +1,5 @@
 """Independent and identically distributed clients: shuffle all samples, cut into equal parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ federated learning", ACM MM 2024, and its official code, where labels are not ra
 code sorts unstably, so that its label sets depend on the NumPy build; here the sort is stable.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 As in LEAF: S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """One sample a client: client i holds sample i, for mean estimation of given vectors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ H. B. McMahan et al., "Communication-efficient learning of deep networks from de
 section 3 (2 shards a client); also the non-IID split of Rand-k-Spatial and Rand-k-Temporal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

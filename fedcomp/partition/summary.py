@@ -3,8 +3,6 @@
 Shape legend: N clients, C classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ Own modules belong neither to fedcomp nor to Python nor to an installed package 
 parsed and not executed, so an import by `importlib` at run time is not found.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.metadata

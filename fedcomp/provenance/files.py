@@ -1,7 +1,5 @@
 """Fingerprints of files by their content; those of large data are cached until a file's size or time changes."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

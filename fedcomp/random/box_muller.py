@@ -9,8 +9,6 @@ with operations that IEEE 754 rounds exactly: additions, multiplications, one di
 error is about 1e-13; the result is then rounded to float32. `philox_numba.normal` takes the same steps bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -7,8 +7,6 @@ The tensor code in this file defines every draw. `philox_numba.py` (CPU) and `ph
 bits faster, which a trial shows before the first draw; the CPU form is used once it is worth its import.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import sys
@@ -43,7 +41,7 @@ class Key:
 
     path: tuple[int | str, ...] = ()
 
-    def fold_in(self, *parts: int | str) -> Key:
+    def fold_in(self, *parts: int | str) -> "Key":
         """A key with a longer path: `key.fold_in("batch", 3)`."""
         return Key(self.path + parts)
 

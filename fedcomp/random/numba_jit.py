@@ -3,8 +3,6 @@
 Importing this module takes half a second: import it, and modules that use it, only for large inputs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools

@@ -6,8 +6,6 @@ NumPy form on a CPU, where its calls take a third of torch's time on the small a
 elsewhere. Both give the same bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

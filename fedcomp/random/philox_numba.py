@@ -9,8 +9,6 @@ numba recompiles a function only when its own file changes, so everything that a
 Shape legend: M rows (clients), n draws a row.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.box_muller import ANGLE, COSINE, LN2, LOG, SINE, SQRT_HALF_BITS

@@ -8,8 +8,6 @@ Shape legend: M rows (clients), n draws a row, L = LANES counters of a program, 
 """
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Files that survive a kill: replaced in one step, also through a power loss."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

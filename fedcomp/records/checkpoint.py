@@ -5,8 +5,6 @@ tensor, and replaced in one step. The one before is kept as `checkpoint-before.p
 damaged. Draws are keyed by name, so no generator state is saved: a run that was killed resumes bit for bit from either.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

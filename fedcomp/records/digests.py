@@ -3,8 +3,6 @@
 The checkpoint has those of the lines before it, the status of a finished run those of the whole files.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Both are appended to line by line; a half-written last line is left out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping

@@ -13,8 +13,6 @@ list, which has one value a repetition, null is NaN:
     {"round": 7, "test/loss": [0.31, 0.29, null], "optimum/0": [0.168]}
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """What a run was made of and where, `provenance.json`: data, own code, and every session that worked on it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field

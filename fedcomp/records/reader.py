@@ -4,8 +4,6 @@ Reports, `fedcomp-status` and the question whether a run is finished already all
 read when it is asked for: a status needs a record's last line, a report all lines.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re

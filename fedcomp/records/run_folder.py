@@ -1,7 +1,5 @@
 """The files of a run's folder, which one process owns at a time. `placement.py` says where the folder lies."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import shutil

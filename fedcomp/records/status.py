@@ -1,7 +1,5 @@
 """How far a run is, `status.json`: always a whole file, replaced in one step."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A client's end of its connection with the server."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

@@ -6,8 +6,6 @@ one byte that says what it is: a message of the algorithm, a word, or a client's
 everything else is framing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import secrets
@@ -58,7 +56,7 @@ class Address:
     port: int
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def of(cls, text: str) -> "Address":
         """Raises ValueError: it is not HOST:PORT."""
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:

@@ -6,8 +6,6 @@ are in memory; those before it are in a file, as far as a client that is away ne
 server's process.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

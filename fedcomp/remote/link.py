@@ -5,8 +5,6 @@ layouts; what differs is what a process knows of their values. The rows of a cli
 once they came up, in the server's. Shape legend: M clients of the cohort (rows).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from torch import Tensor

@@ -4,8 +4,6 @@ The server holds the run's folder and writes the record, as a run of one process
 own below it, with its state. Both save after the same rounds, so either end may be killed and started again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The server's end of the connections with its clients: who is there, who is gone, who comes back."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import socket

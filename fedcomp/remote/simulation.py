@@ -5,8 +5,6 @@ all others; the server trains nobody, and has a trial on zeros there. No process
 clients of the cohort, N clients in all.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

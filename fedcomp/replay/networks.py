@@ -1,7 +1,5 @@
 """The networks of a command line: `network=lte,5g network.rtt_s=0.01,0.1` are four."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A recorded run as it would have been under another network."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from dataclasses import replace

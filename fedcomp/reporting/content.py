@@ -1,7 +1,5 @@
 """What a report shows, before anything is printed or written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Runs that differ only by their seed are one group; groups on the same data, model and clients share a setting."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

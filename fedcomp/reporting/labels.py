@@ -1,7 +1,5 @@
 """Names of configs, made of what sets them apart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

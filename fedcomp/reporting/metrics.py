@@ -1,7 +1,5 @@
 """What runs record about quality: which metrics there are, which way is better, how people read them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

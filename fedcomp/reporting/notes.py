@@ -3,8 +3,6 @@
 And what the runs were made with: versions, machines, data, own code; where these differ.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -3,8 +3,6 @@
 plotly.js (about 4.7 MB) lies inside. `page.js` draws what this module writes as JSON.
 """
 
-from __future__ import annotations
-
 import html
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The front of accuracy and bits, per setting: the methods that no other dominates, as picture and table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

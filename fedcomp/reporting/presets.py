@@ -1,7 +1,5 @@
 """Networks by their preset: `lte`, instead of `lognormal down_bps=2.9e+07 up_bps=5.74e+06 rtt_s=0.0616`."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from fedcomp.core.choices import choices

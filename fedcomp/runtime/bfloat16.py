@@ -6,8 +6,6 @@ outcome is kept for this machine, version of torch and setting of oneDNN. A proc
 bfloat16 is not doubted, and nothing is tried: oneDNN computes there with the instructions of float32.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.metadata

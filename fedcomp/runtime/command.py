@@ -1,7 +1,5 @@
 """What the console commands share: how they read their arguments, and the exit status of their work."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

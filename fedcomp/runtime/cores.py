@@ -1,7 +1,5 @@
 """The cores of a processor that this process may use."""
 
-from __future__ import annotations
-
 import os
 
 

@@ -1,7 +1,5 @@
 """The device that `device=auto` names, told by NVIDIA's driver where torch is not imported yet: that takes seconds."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import re

@@ -1,7 +1,5 @@
 """Whether torch can compute on a GPU here; if not, why and what to do, in one line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Importing large packages without garbage collection, which takes a seventh of the time of importing torch."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ glibc returns large blocks to the system as soon as they are freed. A training s
 and zeroing fresh pages is 5 to 30 per cent of a convolutional network's step on a CPU (`make bench` measures both).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,12 +1,11 @@
 """Signals that stop a run: at once before the first round, and between two rounds once there is state to save."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 from dataclasses import dataclass
 from types import FrameType
+from typing import Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Ctrl-C; `kill`, scancel; a closed terminal; Slurm's warning of a time limit or preemption (`--signal=USR2@120`)."""
@@ -76,7 +75,7 @@ class GracefulStop:
 
     number: int | None = None
 
-    def __enter__(self) -> GracefulStop:
+    def __enter__(self) -> Self:
         self._previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
         return self
 

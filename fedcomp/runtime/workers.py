@@ -4,8 +4,6 @@ Every piece is computed by one thread alone, so results are the same bit for bit
 processes; on a CPU this is also faster than letting torch split the small operations of one chunk over the cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 S. Reddi et al., "Adaptive federated optimization", ICLR 2021, algorithm 2 (no bias correction; tau is `eps`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

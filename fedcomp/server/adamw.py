@@ -4,8 +4,6 @@ I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, as
 defaults: unlike FedAdam (`server=adam`) with bias correction and hardly any `eps`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

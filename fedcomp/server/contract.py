@@ -1,7 +1,5 @@
 """What a server optimizer is. Shape legend: D parameters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from torch import Tensor

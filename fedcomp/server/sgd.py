@@ -6,8 +6,6 @@ torch.optim.SGD(nesterov=True) has it: for a constant update the steps grow from
 lr / (1 - momentum) = 7 times the update.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -4,8 +4,6 @@ A GPU executes its queue of kernels while the host goes on. Reading a value make
 launched meanwhile; so a round reads nothing, and an evaluation reads all its values in one transfer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +72,7 @@ class SideStreamReader(MetricsReader):
             return MetricsReader().read(launch)
         return first[0] if first else self._launch(launch)
 
-    def _launch(self, launch: Callable[[], ScalarGroups]) -> AsyncResult:
+    def _launch(self, launch: Callable[[], ScalarGroups]) -> "AsyncResult":
         self._side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._side):
             parts = launch()

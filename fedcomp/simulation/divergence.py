@@ -3,8 +3,6 @@
 None of it synchronises a GPU in every round.
 """
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

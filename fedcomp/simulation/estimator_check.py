@@ -1,7 +1,5 @@
 """Whether estimators can decode a run's messages, and their memories do not diverge; asked before the first round."""
 
-from __future__ import annotations
-
 from fedcomp.participation.cohorts import cohort_size, largest_mean_squares
 from fedcomp.simulation.simulation import Simulation
 

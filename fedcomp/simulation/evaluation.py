@@ -4,8 +4,6 @@ Shape legend: K models, D parameters, C running statistics, S sums of a task, G 
 clients that are judged.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -150,7 +148,7 @@ class _Evaluator:
     plain: Model
 
     @classmethod
-    def of(cls, models: Models, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup) -> _Evaluator:
+    def of(cls, models: Models, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup) -> "_Evaluator":
         """For these models."""
         return cls(cast(Model, moved(model, models.change)), dataset, workers, group, model)
 

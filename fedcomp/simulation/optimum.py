@@ -4,8 +4,6 @@ Shape legend: n samples, N clients, P inputs of the linear layer (features, and 
 parameters, K models.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

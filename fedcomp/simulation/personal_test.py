@@ -3,8 +3,6 @@
 Shape legend: N clients in all, N' of them that are judged, G groups of samples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -37,7 +35,7 @@ class PersonalTest:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, model: Model, dataset: Dataset, samples: ClientSamples, dtype: torch.dtype) -> PersonalTest:
+    def of(cls, model: Model, dataset: Dataset, samples: ClientSamples, dtype: torch.dtype) -> "PersonalTest":
         """Clients judged by their samples."""
         shares = torch.eye(samples.num_groups) if samples.share is None else samples.share.cpu()
         groups = tuple(tuple((int(at), float(row[at])) for at in row.nonzero()[:, 0]) for row in shares)

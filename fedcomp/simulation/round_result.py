@@ -3,8 +3,6 @@
 Shape legend: R repetitions, M clients that took part in a repetition.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol
 

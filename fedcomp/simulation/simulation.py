@@ -1,7 +1,5 @@
 """Federated rounds: who takes part, the algorithm's round, the ledger. Shape legend: D parameters, C statistics."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """`fedcomp-status PATH [--watch SECONDS]`: done, running with progress, failed with its last line, time left."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

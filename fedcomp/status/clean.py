@@ -1,7 +1,5 @@
 """`fedcomp-clean PATH`: lists failed, superseded and duplicate runs, and removes them after asking."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -3,8 +3,6 @@
 A thousand runs of a hundred evaluations take about a second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asks Slurm, if it is installed, about jobs: `squeue` once for all, then `sacct` for those that `squeue` forgot."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 It knows nothing of Hydra; `hydra_plugins/fedcomp_grid` reads the space off the command line and runs the points.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Hydra's own Optuna plugin pins optuna<3, whose storage breaks with today's SQLAl
 ask-and-tell interface, which is kept stable, and adds what a search over long runs needs: it resumes from its file.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext

@@ -9,8 +9,6 @@ system shares them:
 - `.asking`: held while a command counts the trials and asks for more, so that all together ask for as many as wanted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools

@@ -1,7 +1,5 @@
 """Calls of a foreign library in a thread, with a timeout: if one fails or hangs, the run continues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

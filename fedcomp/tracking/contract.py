@@ -4,8 +4,6 @@ The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_fil
 gets the same lines and may show them elsewhere. A run is complete without one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

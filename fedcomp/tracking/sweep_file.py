@@ -3,8 +3,6 @@
 W&B ignores keys that it does not know, so that `paramters:` starts a sweep over nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ dataset -> run -> config, table, pictures, model. The dataset's artifact holds f
 data use the same version of it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What W&B draws against what: a metric has one x axis there."""
 
-from __future__ import annotations
-
 from fedcomp.records.metrics_file import Metrics
 
 AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round", "time": "time/total"}

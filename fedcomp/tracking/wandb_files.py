@@ -4,8 +4,6 @@ The files are read with `wandb leet inspect`, in a process of its own. The piece
 by round.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

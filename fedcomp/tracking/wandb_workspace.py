@@ -3,8 +3,6 @@
 Both need the library `wandb-workspaces`, a key and the server.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

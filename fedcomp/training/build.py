@@ -1,7 +1,5 @@
 """What a run needs before its first round: torch's settings, the simulation, and who records and writes."""
 
-from __future__ import annotations
-
 import math
 import socket
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ An error of the input (a ValueError that says what was given and what is allowed
 else is an error in code: of the user's own compressor, algorithm, model or dataset, or of this package.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import sysconfig

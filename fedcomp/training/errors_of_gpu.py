@@ -1,7 +1,5 @@
 """Errors of a GPU that has no memory left, or computes no more, in one line with the remedy."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

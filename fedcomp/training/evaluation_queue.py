@@ -1,11 +1,9 @@
 """Evaluations between their launch and their line in `metrics.jsonl`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.records.metrics_file import Line, PerRepetition
@@ -80,7 +78,7 @@ class EvaluationQueue:
         if finish is not None:
             finish()
 
-    def __enter__(self) -> EvaluationQueue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -1,7 +1,5 @@
 """A run whose GPU has no memory left in its first round tries it with half as many clients at once."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run says at its end if it has learnt next to nothing, by its first and last evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ Its files are copied into the new run's folder, from where it resumes as if it h
 rounds from the start would give, bit for bit, if no round so far has asked how many there are (`Context.num_rounds`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from dataclasses import replace

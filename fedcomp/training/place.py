@@ -3,8 +3,6 @@
 A grid asks this of every one of its runs, again each time that it is started, and torch takes seconds to import.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is built: its session, and what its user is told before and after it."""
 
-from __future__ import annotations
-
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.records.metrics_file import Line

@@ -3,8 +3,6 @@
 Every process of a run executes this; what is written and shown is its writer's business (`writer.py`).
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What a run knows about its accelerated forms, from session to session, and alike in all its processes."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace

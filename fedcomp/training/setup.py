@@ -3,8 +3,6 @@
 As with `writer.py`, all processes of a run call the same methods, and only those of the main process do something.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import signal

@@ -3,8 +3,6 @@
 Every process of a run executes `train`, so that all of them meet at the same collectives in the same order.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from omegaconf import DictConfig

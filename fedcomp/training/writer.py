@@ -4,8 +4,6 @@ All processes of a run call the same methods at the same places; none of the met
 sequence of collectives cannot depend on who writes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Iterator

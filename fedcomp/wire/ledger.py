@@ -1,7 +1,5 @@
 """Counts every bit that crosses a link, and the gradients that clients compute."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -77,7 +75,7 @@ class Ledger:
         """Add to the number of component gradients that clients computed."""
         self._add(GRADIENTS, num)
 
-    def merge(self, other: Ledger) -> None:
+    def merge(self, other: "Ledger") -> None:
         """Add the counts of another ledger."""
         for amounts in (other._fixed, other._varying):
             for name, amount in amounts.items():
@@ -85,7 +83,7 @@ class Ledger:
         self.client_rounds += other.client_rounds
         self.receiver_rounds += other.receiver_rounds
 
-    def copy(self) -> Ledger:
+    def copy(self) -> "Ledger":
         """A copy that later counts do not change."""
         other = Ledger()
         other.merge(self)

@@ -7,8 +7,6 @@ device until the rounds since the last evaluation are read together, so keeping 
 Shape legend: M clients of the cohort, N clients in all, L rows of a leg (M, or the number of clients listed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol

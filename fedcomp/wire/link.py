@@ -1,7 +1,5 @@
 """Links carry payloads and write the ledger. `Link` only counts bits; `WireLink` encodes payloads as bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Bits are written and read on the payload's device; only packed bytes are copied to the host and back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 Shape legend: M senders (rows), n entries of a field.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What sender and receiver both know before a message is sent. Shape legend: M rows, n senders, D entries."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

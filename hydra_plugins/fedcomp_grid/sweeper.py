@@ -1,7 +1,5 @@
 """Hydra's sweeper: reads the search space from the command line, launches its points, and reports the result."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Run a paper's experiments, keep their records, write the page of its results."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

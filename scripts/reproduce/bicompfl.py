@@ -1,7 +1,5 @@
 """BiCompFL and the bidirectional baselines of its tables (arXiv:2502.00206)."""
 
-from __future__ import annotations
-
 from math import log
 
 from fedcomp.reporting.tables import published

@@ -1,7 +1,5 @@
 """What BiCompFL claims of its tables 5 to 12, and what our runs decide."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import fmean, median
 

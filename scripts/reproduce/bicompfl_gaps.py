@@ -1,7 +1,5 @@
 """Two gaps between BiCompFL's tables of LeNet-5 and our runs: the bits of adaptive blocks, SplitDL's accuracy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """BiCompFL's tables 5 to 12: their experiments, and the names of their methods."""
 
-from __future__ import annotations
-
 from scripts.reproduce.experiment import Cut, Experiment
 
 METRICS = (

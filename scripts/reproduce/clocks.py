@@ -1,7 +1,5 @@
 """Seconds of recorded runs on named networks, from the traffic that they recorded."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

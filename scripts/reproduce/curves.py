@@ -1,7 +1,5 @@
 """Curves of quality against bits and rounds, from the records: runs that are not finished have theirs too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedcomp.records.reader import RecordedRun

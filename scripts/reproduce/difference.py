@@ -1,7 +1,5 @@
 """By how much one method's accuracy is above another's, with its standard error: what a claim is judged by."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance

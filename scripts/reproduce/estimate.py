@@ -4,8 +4,6 @@ Of lists of numbers on a command line (rates, local steps, seeds) a trial takes 
 measured is kept in a CSV file, a row for each run, so that a trial goes on where it stopped.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """An experiment of a paper: the commands that run it, and what of its runs is kept."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """FedAvg-SVRG with randomly activated agents (Rostami and Kia, ACC 2023)."""
 
-from __future__ import annotations
-
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import (
     Cell,

@@ -1,7 +1,5 @@
 """FedMRN and what it compares with (Li et al., ACM MM 2024, arXiv:2408.03220)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """FedMRN's ablation and its noises (figures 4 and 5): with the paper's network, and small, with LeNet-5."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from scripts.reproduce.difference import all_above

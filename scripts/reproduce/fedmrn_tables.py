@@ -1,7 +1,5 @@
 """FedMRN's table 1 beyond Fashion-MNIST, with the paper's networks, and the same methods with LeNet-5."""
 
-from __future__ import annotations
-
 from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Cut, Experiment
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT

@@ -1,7 +1,5 @@
 """FedMRN on other networks and tasks: LeNet-5, text, classes of pixels, and a CIFAR-10 network without BatchNorm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedcomp.reporting.tables import published

@@ -1,7 +1,5 @@
 """FedScalar (arXiv:2410.02260)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 (lines of a page)
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path

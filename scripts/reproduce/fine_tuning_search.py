@@ -1,7 +1,5 @@
 """The fine-tuning experiments: which rate each method gets, and the runs that follow."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +55,7 @@ class Tuned(Timed):
     rates: Sequence[float] = field(kw_only=True)
     trial_rounds: int = field(kw_only=True)
     rounds: int = field(kw_only=True)
-    records: Callable[[Tuned], Records] = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
+    records: "Callable[[Tuned], Records]" = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
 
     def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
         """All trials, then the first seed of every method, then the next seed."""

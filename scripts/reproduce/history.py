@@ -1,7 +1,5 @@
 """Whether the commits that records name can still be found: a page whose code nobody can look up shows nothing."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Text of a page from records: tables, means over seeds, verdicts. What was not run is an empty cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 

@@ -1,7 +1,5 @@
 """In which order the experiments of all pages are run: what a reader wants first."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """A table of a paper beside our runs: accuracy and bits of each method, printed and measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed

@@ -1,7 +1,5 @@
 """Rand-k-Spatial and Rand-k-Temporal (Jhunjhunwala et al., NeurIPS 2021)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 

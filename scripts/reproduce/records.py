@@ -4,8 +4,6 @@
 `<name>.csv` has a row for each evaluation. Both name a run by `run`, its folder: `<hash>/seed=<n>`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -58,7 +56,7 @@ class Run:
         """How many are done."""
         return int(self.about["rounds"])
 
-    def replaces(self, old: Run) -> bool:
+    def replaces(self, old: "Run") -> bool:
         """Whether it takes the place of the same run's record: it went as far, or failed.
 
         A record that is finished is replaced by a failure only if that is the method's, as a full disk is not.
@@ -88,7 +86,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.runs)
 
-    def where(self, **wanted: str) -> Records:
+    def where(self, **wanted: str) -> "Records":
         """The runs whose columns have these values; the dots of a name are written `__`."""
         columns = {name.replace("__", "."): value for name, value in wanted.items()}
         return replace(

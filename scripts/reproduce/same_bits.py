@@ -1,7 +1,5 @@
 """The five papers' methods and their neighbours: accuracy for the same bits in both directions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first runs of `same_bits` on MNIST, with five local steps and 32-bit floats, kept until they are run again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import fmean
 

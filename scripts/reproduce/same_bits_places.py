@@ -1,7 +1,5 @@
 """Who is first where several methods are as good as each other: accuracies of a few seeds, and ties among them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Which learning rate and how many local steps each method of `same_bits` gets on a task, and the runs that follow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +110,7 @@ class Search(Experiment):
     """
 
     task: Task = field(kw_only=True)
-    records: Callable[[Search], Records] = field(default=lambda search: COMMITTED[search], kw_only=True)
+    records: "Callable[[Search], Records]" = field(default=lambda search: COMMITTED[search], kw_only=True)
 
     def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
         """Row by row: the trials of its rates and steps, then its runs."""

@@ -1,7 +1,5 @@
 """Tables and pictures of accuracy against bits, for every task of `same_bits`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501 (lines of a page)
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, variance

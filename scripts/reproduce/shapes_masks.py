@@ -1,7 +1,5 @@
 """The picture of predicted classes of pixels, from checkpoints: rows for methods below pictures and labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 python scripts/rivals/fedjax_rounds.py J2 30
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any

@@ -5,8 +5,6 @@
 Processes share the clients of a round, each in one thread.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

@@ -1,7 +1,5 @@
 """The cases of every test_conformance*.py in this folder and below, for the suites that run them on other devices."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

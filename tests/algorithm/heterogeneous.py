@@ -7,8 +7,6 @@ Rounds to 1e-8 of the squared distance from the start, which tests compare with,
 Shape legend: N clients, M of a chunk, D entries, K steps.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Client i of N holds f_i(x) = (x - b_i)^T A (x - b_i) / 2 with one diagonal A for
 the mean of the b_i. Shape legend: N clients, M of a chunk, D parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +52,7 @@ class Quadratics:
     centres: Tensor
 
     @classmethod
-    def of(cls, condition: float = 10.0, spread: float = 1.0, dim: int = D) -> Quadratics:
+    def of(cls, condition: float = 10.0, spread: float = 1.0, dim: int = D) -> "Quadratics":
         """Curvatures from 1/condition to 1 in equal ratios; centres of distance `spread` from their mean."""
         generator = torch.Generator().manual_seed(3)
         centres = torch.randn(1, dim, generator=generator) + spread * torch.randn(N, dim, generator=generator)

@@ -1,7 +1,5 @@
 """FedAvg and FedScalar against the suite; a new method adds one line to CASES here or in a file beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcomp.algorithm.fedavg import FedAvg

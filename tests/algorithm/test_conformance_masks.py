@@ -1,7 +1,5 @@
 """Methods that send masks or train them, and FedSparsify against the suite."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.fedmrn import FedMRN

@@ -1,7 +1,5 @@
 """DiLoCo is FedAvg with AdamW, whose moments stay with the clients, and Nesterov's momentum at the server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedMRN: its training, its steps and its bits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

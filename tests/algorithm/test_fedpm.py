@@ -1,7 +1,5 @@
 """FedPM: aggregation, gradients straight through the mask, frozen weights, bits."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

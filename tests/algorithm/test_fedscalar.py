@@ -1,7 +1,5 @@
 """FedScalar: where it is FedAvg, what every link carries, replayed models, and scalars that are not finite."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedSparsify: exact sparsity, its schedule, and FedAvg at none."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

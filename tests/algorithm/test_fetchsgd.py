@@ -1,7 +1,5 @@
 """FetchSGD: without collisions it is SGD with momentum, or Top-k with error feedback; bits; refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

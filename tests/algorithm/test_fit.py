@@ -1,7 +1,5 @@
 """Parts that do not go with an algorithm are refused before the first round, and those that do are not."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -11,8 +11,6 @@ The 64 cells of the adaptive variants depend on the data, but their ratios do no
 up + down / 10, in all but one row of table 8.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Scale and shift of BatchNorm in methods that correct what compression left out: exact, and counted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -3,8 +3,6 @@
 Each is held to its equations in `heterogeneity/test_plain_rounds.py` and `exact/test_plain_rounds.py`, round by round.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

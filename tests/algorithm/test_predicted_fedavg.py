@@ -1,7 +1,5 @@
 """CAFe, EF21 and EF21-P in FedAvg: gradient descent where nothing is left out, bits, what both ends know."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Streaming DiLoCo step by step by hand, as DiLoCo where nothing streams, its fragments, bits, refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """A trained model on its own and on another test set, by client and by class; and every wrong argument."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run's folder from somebody else: it runs no code, writes nowhere else, and what was changed in it is noticed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A run whose model has a frozen base: nobody sends or saves it, and the trained model is whole again."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

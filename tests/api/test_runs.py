@@ -1,7 +1,5 @@
 """Runs from Python: in a thread, their metrics, their models, their export."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """`fedcomp-check` finds faults of parts in a folder outside the repository, and passes sound ones."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planted peeks, in both directions, are found; what both ends know is told once and counted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Flags and overrides in any order, and one line for a flag that cannot be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tab completion of `fedcomp` and of the scripts beside it: asked in this process, and by a real bash, fish and zsh."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import pty

@@ -1,7 +1,5 @@
 """`--help`: as a whole, of a group, and of what a command line chooses; from the comments of the YAML files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

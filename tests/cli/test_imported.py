@@ -1,7 +1,5 @@
 """What a command does not need, it does not import: torch takes two seconds, matplotlib half a second."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

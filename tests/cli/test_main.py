@@ -1,7 +1,5 @@
 """What a user meets: a run and its files, one clear line for wrong input, the record kept when a run fails."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`fedcomp-sweep --check`: what W&B would ignore, or only its agents would find, is one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

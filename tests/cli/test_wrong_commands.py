@@ -1,7 +1,5 @@
 """Every wrong command is refused in one line, which says what was given, what is allowed and what to do."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

@@ -3,8 +3,6 @@
 Shape legend: N agents, L_n rows of agent n, D features, S steps, M agents of a chunk, B batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -63,7 +61,7 @@ def descend(x: Tensor, y: Tensor, theta: Tensor, steps: int, decay: float = 0.0,
     return theta
 
 
-def run(solver: LocalSolver, data: ClientChunk | Chosen, start: Tensor = START) -> Tensor:
+def run(solver: LocalSolver, data: "ClientChunk | Chosen", start: Tensor = START) -> Tensor:
     """[M, D] where the agents of a chunk end, all of whom begin at `start`."""
     num = len(data.ids)
     return solver.run(data, start.expand(num, -1), torch.zeros(num, 0), (0, 1)).value

@@ -1,7 +1,5 @@
 """Local gradient descent: full gradients of clients of unequal sizes, whatever is computed at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

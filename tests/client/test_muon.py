@@ -1,7 +1,5 @@
 """Muon: its orthogonalised steps in closed form, what AdamW trains, unequal numbers of steps, what is remembered."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from pathlib import Path

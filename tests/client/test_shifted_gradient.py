@@ -1,7 +1,5 @@
 """The proximal term of local solvers, and the hook that adds it: against torch.optim, at the fixed point, composed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

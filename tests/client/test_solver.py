@@ -1,7 +1,5 @@
 """Local solvers against torch.optim, one client at a time; the gradient hook; clipping; schedules."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

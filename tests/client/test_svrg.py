@@ -1,7 +1,5 @@
 """Local SVRG on least squares: the paper's loop, mini-chunks, the hook, BatchNorm."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What each of several processes does for `test_ddp.py`: trains with every hook under torch's DDP (gloo)."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

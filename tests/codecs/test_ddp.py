@@ -1,7 +1,5 @@
 """The hooks for DistributedDataParallel with real processes: the models of a simulation, its bits, resumed memories."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

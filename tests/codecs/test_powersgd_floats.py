@@ -1,7 +1,5 @@
 """PowerSGD under DDP all-reduces as many floats a step as torch's own hook."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

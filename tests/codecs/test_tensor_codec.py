@@ -1,7 +1,5 @@
 """Codecs outside of a simulation: every compressor's bytes, its memory, what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Many senders of one vector: the mean of what a random codec decodes, and of its squared error, in one call."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Many independent round trips of a codec, and their mean squares with standard errors. S draws, M rows, D entries."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

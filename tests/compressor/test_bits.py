@@ -1,7 +1,5 @@
 """Bits of messages of the size of networks, as sent and as papers count them; the suite has those of small ones."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.rotations.rotation import LARGEST

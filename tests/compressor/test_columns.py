@@ -1,7 +1,5 @@
 """Normalisation layers' parameters beside a compressor."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.core.cohort import Cohort

@@ -1,7 +1,5 @@
 """Every codec against the suite. A new codec adds one line to CASES."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Dense: rounding, clamping, and its check."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.dense import Dense

@@ -1,7 +1,5 @@
 """Repeated compression: the sum of its messages, each of what was left; once is the codec itself."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

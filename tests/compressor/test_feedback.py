@@ -1,7 +1,5 @@
 """Error feedback: what was sent plus what is remembered equals what was meant; idle senders keep theirs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

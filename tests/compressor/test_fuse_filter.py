@@ -1,7 +1,5 @@
 """Binary fuse filters: every place is found, false ones at 2^-f, sizes as published, and damage is noticed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Masked random noise: the closed forms of `masked_noise.py`, with their standard errors."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

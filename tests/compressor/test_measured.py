@@ -1,7 +1,5 @@
 """`codec_error=true`: what is logged, that nothing else changes, and that the receiver sees none of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The bound omega of unbiased codecs: it holds, and vectors that reach it show that it is not too large."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Predictors: what is known to both ends, which codecs can have one, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Options and combinations that make no sense, beyond what `tests/config/test_ranges.py` finds in their comments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

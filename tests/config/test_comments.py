@@ -1,7 +1,5 @@
 """Every option says what it is, in the YAML that sets it, and these comments can be read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

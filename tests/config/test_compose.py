@@ -1,7 +1,5 @@
 """Configs from Python: the same as on the command line, and errors in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

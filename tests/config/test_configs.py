@@ -1,7 +1,5 @@
 """Every option of every group composes, and is what it says."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import pkgutil

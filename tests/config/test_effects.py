@@ -1,7 +1,5 @@
 """Options that would have no effect beside the others are refused, by the words of the YAML that explains them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run's hash follows from what its user chose: moved classes and added options leave finished runs where they are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Words where switches and numbers belong: one line that names the option."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -1,7 +1,5 @@
 """An algorithm or local solver of the user's own: what it leaves out has a default, or is named when it is built."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

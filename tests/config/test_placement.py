@@ -1,7 +1,5 @@
 """Folders are named by what was chosen; choices of one hash are kept apart; a damaged identity is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text on the command line that Hydra cannot read without quotes of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser

@@ -4,8 +4,6 @@ Numbers at or beyond the ends of a range ("above 0, at most 1"), words in place 
 that a comment names. What two options do to each other is tested beside their part.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

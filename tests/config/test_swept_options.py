@@ -1,7 +1,5 @@
 """Options of a swept part belong to each choice of the sweep."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`fedcomp.check`'s suite of algorithms for pytest: a test of a case makes its rounds once, for all checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

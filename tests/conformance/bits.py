@@ -1,7 +1,5 @@
 """Closed forms of a round's bits, for `AlgorithmCase.bits`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fedcomp.check import world

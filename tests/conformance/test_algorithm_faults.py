@@ -1,7 +1,5 @@
 """A planted fault in each property makes the algorithm suite fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any

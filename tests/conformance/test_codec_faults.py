@@ -1,7 +1,5 @@
 """A planted fault in each property makes the codec suite fail: the suite is tested, not only used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

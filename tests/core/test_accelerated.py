@@ -1,7 +1,5 @@
 """What a run knows about its accelerated forms, and that a form which is wrong leaves no trace in its numbers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

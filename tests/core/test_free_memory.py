@@ -1,7 +1,5 @@
 """Free memory is that of the narrowest control group around the process, of either version."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

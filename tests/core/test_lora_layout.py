@@ -1,7 +1,5 @@
 """Where A and B of each adapter lie within rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

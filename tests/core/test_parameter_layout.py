@@ -1,7 +1,5 @@
 """Parts of a row of parameters."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """State to {path: tensor} and back; rows of a cohort."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Options that are not what their types declare are refused, in subclasses too, and by the name that users give."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -96,7 +94,7 @@ def test_a_functions_arguments_are_checked_by_position_and_by_name() -> None:
 def test_a_declared_range_that_cannot_be_read_is_said_and_not_left_out() -> None:
     @dataclass(frozen=True)
     class Unread(CheckedOptions):
-        share: Annotated[float, Within("(0, 1]")] | OnlyForTypeCheckers = 2.0  # noqa: F821
+        share: 'Annotated[float, Within("(0, 1]")] | OnlyForTypeCheckers' = 2.0  # noqa: F821
 
     with pytest.raises(TypeError, match="the type of share in .* cannot be read .*OnlyForTypeCheckers.* at the top"):
         Unread()

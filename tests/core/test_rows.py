@@ -1,7 +1,5 @@
 """Scans and scatters of rows: a GPU's forms compute what torch's plain ones do, and sort nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

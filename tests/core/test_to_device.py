@@ -1,7 +1,5 @@
 """What goes to a GPU goes without waiting: large arrays through pinned memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

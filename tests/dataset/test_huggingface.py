@@ -1,7 +1,5 @@
 """Data sets saved on disk by Hugging Face's library: with the library where it is installed, and with a stand-in."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Characters that no font has are said once, in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

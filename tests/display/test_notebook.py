@@ -1,7 +1,5 @@
 """Progress in a notebook, on a stand-in for IPython's display."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The picture of whom the server waited for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What each of several real processes does for `test_torch_processes.py`: the work of one process, split by gloo."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Several real processes (gloo) make bit for bit the run that one makes, and end together."""
 
-from __future__ import annotations
-
 import ast
 import multiprocessing
 import socket

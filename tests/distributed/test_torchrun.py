@@ -1,7 +1,5 @@
 """Runs that torchrun starts in several processes: killed, stopped, resumed, and with errors, each said in one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

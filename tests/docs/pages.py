@@ -1,7 +1,5 @@
 """The README and the pages of docs/, and the blocks of code in them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

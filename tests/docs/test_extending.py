@@ -1,7 +1,5 @@
 """The parts that docs/extending.md writes out run as written, from a folder outside the repository."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

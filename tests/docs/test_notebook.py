@@ -3,8 +3,6 @@
 After a change write its outputs anew: python -m tests.docs.test_notebook
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

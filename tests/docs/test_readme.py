@@ -1,7 +1,5 @@
 """The README is short, every method is named, links lead somewhere, and files that a page names are there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Every `fedcomp ...` of the README and the pages runs, in a shortened form, and its loss falls."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

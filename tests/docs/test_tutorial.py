@@ -1,7 +1,5 @@
 """The commands of docs/tutorial.md run one after another in a folder of one's own, shortened."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Accuracy by client: against loops over clients, closed forms of the figures, and a record that is else the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """FedAvg-SVRG as a whole: where it converges, the floor where it does not, its cost, the paper's orderings and data."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The experiments of FedMRN: their settings, and that every run of table 1 is what stands in the printed row."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The experiments that compare with the five papers' neighbours: every method of a grid composes, and runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

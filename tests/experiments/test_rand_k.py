@@ -1,7 +1,5 @@
 """The experiments of Rand-k-Spatial and -Temporal: one command is a grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -6,8 +6,6 @@ The tests of a fault run in a process forked from this one, which has imported t
 fedcomp's import.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The tests find planted faults, so that a lighter suite can be trusted."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

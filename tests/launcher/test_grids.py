@@ -1,7 +1,5 @@
 """Grids through the command line, with every launcher that needs no cluster: what is run, skipped, said."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes that are no fedcomp runs but behave like some: killed, deaf, asked to leave."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What the Slurm launcher asks submitit for, how a job of packed runs ends; a real Slurm: tests/launcher/slurm."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -28,7 +26,7 @@ LEAVES = (
 class Executor:
     """A submitit that has seen every run to its end at once; keeps what it was asked for."""
 
-    made: list[Executor]
+    made: "list[Executor]"
 
     def __init__(self, folder: Path, max_num_timeout: int) -> None:
         self.folder, self.max_num_timeout = folder, max_num_timeout

@@ -1,7 +1,5 @@
 """A run of several processes: what each task of a job starts, and what the job asks for."""
 
-from __future__ import annotations
-
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run in a worker that has had others is the run of a fresh process, and imports nothing again."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

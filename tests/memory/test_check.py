@@ -1,7 +1,5 @@
 """What the check says a run takes: counted in tiny rounds, held against what real ones take."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

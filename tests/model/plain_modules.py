@@ -1,7 +1,5 @@
 """The plain modules: what each client's own module computes by autograd, one client after another."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

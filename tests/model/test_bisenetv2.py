@@ -1,7 +1,5 @@
 """BiSeNetV2: its sizes, what it puts out, and that a client's gradient is that of the plain module."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Models from factories: sizes from the papers, first weights from keys, errors of one clear line."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import sys

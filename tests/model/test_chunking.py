@@ -1,7 +1,5 @@
 """Clients at once: sizes that fit, and the same gradients from threads over chunks."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -3,8 +3,6 @@
 Shape legend: M clients, D trained parameters, B batch.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

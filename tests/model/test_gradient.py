@@ -1,7 +1,5 @@
 """Every stacked form against the plain module: gradients, losses, running statistics, outputs, in float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

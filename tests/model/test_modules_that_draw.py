@@ -1,7 +1,5 @@
 """Modules of a user: those that draw numbers without the run's keys are refused, those that draw none are taken."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

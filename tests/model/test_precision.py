@@ -1,7 +1,5 @@
 """Products in bfloat16: near the float32 gradient, on float32 rows, with float32 statistics and losses; refusals."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

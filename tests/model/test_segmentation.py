@@ -1,7 +1,5 @@
 """Loss and metrics of pixels, by hand and against torch's, and what a client's batch does with them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

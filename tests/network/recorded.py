@@ -1,7 +1,5 @@
 """What a small simulation sent, as its recorder has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sharing a cell's uplink: by hand, against virtual time, and with its work conserved."""
 
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The clock against times by hand, limits, and what must be equal."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcomp.network.traffic.rounds import Round, round_of

@@ -1,7 +1,5 @@
 """Late clients: times, chances, weights, and a round that goes on as if they had not taken part."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

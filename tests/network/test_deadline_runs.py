@@ -1,7 +1,5 @@
 """Runs and studies with a deadline: what is refused before the first round, repetitions, resume, no replay."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

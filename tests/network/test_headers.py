@@ -1,7 +1,5 @@
 """Bits of line with headers: the specification's table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

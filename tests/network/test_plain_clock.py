@@ -1,7 +1,5 @@
 """The clock against the rules of docs/network.md, written out client by client, on random rounds of random legs."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

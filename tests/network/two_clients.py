@@ -1,7 +1,5 @@
 """Section 6.1 of the specification: two clients, three exchanges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a search reads off a record."""
 
-from __future__ import annotations
-
 import math
 
 from fedcomp.objective.objectives import BestAccuracy, BitsToTarget

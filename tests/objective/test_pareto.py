@@ -1,7 +1,5 @@
 """Fronts and their hypervolume, against a count of cells and against Optuna's own."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The cohorts of a rule without clients who are absent by a file: who is left out, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which files are a user's own code: found by reading, nothing is executed."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every dataset says which files it reads, or that its options alone make it."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

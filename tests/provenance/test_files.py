@@ -1,7 +1,5 @@
 """Fingerprints of files: by content; what is large is read once while size and times stay."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

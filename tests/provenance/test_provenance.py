@@ -1,7 +1,5 @@
 """A run that is gone on with, or asked for again, after its data, the user's own code or the versions have changed."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

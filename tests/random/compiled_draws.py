@@ -1,7 +1,5 @@
 """Run by test_draws_gpu.py: Triton's draws compiled for a GPU that need not be there."""
 
-from __future__ import annotations
-
 from fedcomp.random import philox_triton
 from fedcomp.random.philox_triton import COUNTERS_PER_PROGRAM, TYPES
 from tests.compiled_for_gpu import compiled

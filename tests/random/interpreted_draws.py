@@ -1,7 +1,5 @@
 """Run by test_draws_gpu.py under TRITON_INTERPRET=1: Triton's draws beside those of `keys.py`."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.random import philox_triton

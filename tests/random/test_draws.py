@@ -1,7 +1,5 @@
 """Draws: compiled and tensor code agree bit for bit on odd sizes; each is its formula of the words."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Draws of GPUs: Triton's kernels, and keys that only the device knows, give the bits of `keys.py`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

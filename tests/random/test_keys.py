@@ -1,7 +1,5 @@
 """Keys: known answers, independence of order and place, uniformity with its standard error."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

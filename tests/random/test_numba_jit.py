@@ -1,7 +1,5 @@
 """Where compiled code is kept."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

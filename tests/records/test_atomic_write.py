@@ -1,7 +1,5 @@
 """Replaced files: content, then name, are on disk before the caller goes on."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

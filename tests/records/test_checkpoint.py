@@ -1,7 +1,5 @@
 """Checkpoints: round trip, and one clear line for whatever is wrong with a file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A server and its clients as processes, over sockets of this machine."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 It goes on without a client that is killed, which comes back; a killed server goes on when all are started again.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Clients that die, are late or come back: the run goes on, and ends as the simulation does without them."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable

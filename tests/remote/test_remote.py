@@ -1,7 +1,5 @@
 """Runs between processes equal the simulation; who is wrong, late or gone is refused in a line."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """A replay says exactly what a run under the other network would have recorded, and refuses what it cannot say."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drawing in several processes: what kills one ends the report in one line."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which of a run's values is its best, and whether a value is as good as a target."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The front of accuracy and bits: who is on it, the files, and runs that ask for it."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

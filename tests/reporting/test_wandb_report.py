@@ -1,7 +1,5 @@
 """`fedcomp-report --wandb`: the same tables from W&B's files as from the runs' own, and what goes back to W&B."""
 
-from __future__ import annotations
-
 import csv
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A processor that claims what it cannot do: AMX is excluded before torch is loaded, or the run is refused."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How console commands end: a reader that leaves, a file that cannot be written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

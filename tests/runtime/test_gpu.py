@@ -1,7 +1,5 @@
 """What a user is told of a GPU that torch cannot compute on; each GPU here is made up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run on a GPU asks of torch, and a run on a CPU does not."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Signals that stop a run: between rounds; at once while modules are imported; never SIGHUP under `nohup`."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What `make bench` times: the networks' sizes, the operations of a round, and all sides of a job run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The clock of a network beside real seconds: a run between processes behind token buckets takes what it computes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of all pages' experiments, and the hours that two rounds of each of their runs tell."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page of fine-tuning: seconds on two networks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from scripts.reproduce import fine_tuning

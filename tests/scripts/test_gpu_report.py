@@ -1,7 +1,5 @@
 """The report of a GPU: it goes on after whatever happens to a part, and keeps what it has after each."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Records name commits that can be found: a page is refused otherwise, unless it says so."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Entropies and bounds of docs/results/limits.md on messages whose figures are known."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

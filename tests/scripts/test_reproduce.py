@@ -1,7 +1,5 @@
 """`make reproduce`: commands, budget, records, and pages that hold no figure but those of the records."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rivals are honest: with one whole batch a step they are plain gradient descent, averaged over clients."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

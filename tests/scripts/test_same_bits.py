@@ -1,7 +1,5 @@
 """Accuracy for equal bits: rates and steps follow from trials, ties and chance from the runs, and budgets are kept."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

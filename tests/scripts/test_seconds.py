@@ -1,7 +1,5 @@
 """Seconds to an accuracy: which runs are asked for, what is added to their records, who is the fastest."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

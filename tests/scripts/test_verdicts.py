@@ -1,7 +1,5 @@
 """Claims are judged by the paper's own method, under their conditions, in whole runs; else their cell is empty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Server optimisers beside torch's, and in closed form on their first two steps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

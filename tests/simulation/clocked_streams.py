@@ -5,8 +5,6 @@ and what it writes was read, by operations that it waits for. So is freed memory
 at once to the next operation of the stream that it was allocated on.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,15 +27,15 @@ class Race(AssertionError):
 class Stream:
     """Stands in for `torch.cuda.Stream`."""
 
-    streams: Streams
+    streams: "Streams"
     name: str
     clock: Clock = field(default_factory=dict)
 
-    def wait_stream(self, other: Stream) -> None:
+    def wait_stream(self, other: "Stream") -> None:
         self.streams.log.append(f"{self.name} waits for {other.name}")
         _learn(self.clock, other.clock)
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: "Event") -> None:
         _learn(self.clock, event.clock)
 
 
@@ -45,7 +43,7 @@ class Stream:
 class Event:
     """Stands in for `torch.cuda.Event`."""
 
-    streams: Streams
+    streams: "Streams"
     clock: Clock = field(default_factory=dict)
 
     def record(self, stream: Stream) -> None:

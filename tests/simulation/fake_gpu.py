@@ -5,8 +5,6 @@ that the host reads from the device. What cannot run is stood in for by the shap
 which asks for a real device, streams, and Triton's kernels for draws and for minimal random coding.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterator

@@ -4,10 +4,9 @@ Tensors of the device `meta` have shapes and no values, so whatever reads one fa
 one that a GPU would make. A blocking one waits until the GPU has done everything that it was given before.
 """
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -75,7 +74,7 @@ class Blocking(TorchDispatchMode):
         inside = [frame for frame in traceback.extract_stack() if frame.filename.startswith(PACKAGE)]
         self.found.append(f"{name} in {inside[-1].filename}:{inside[-1].lineno}" if inside else name)
 
-    def __enter__(self) -> Blocking:
+    def __enter__(self) -> Self:
         self._lists = _Lists(self)
         self._lists.__enter__()
         return super().__enter__()

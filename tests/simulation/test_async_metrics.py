@@ -1,7 +1,5 @@
 """Values read late, beside the next round, leave the files of a run that reads them at once, bit for bit."""
 
-from __future__ import annotations
-
 import math
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rows of a state that is given up are overwritten where they lie, with the same values as without."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

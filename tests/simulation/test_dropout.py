@@ -1,7 +1,5 @@
 """Rounds of networks with dropout: every mask belongs to a client, a round and a step, whoever trains beside it."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Estimators whose errors would grow from round to round are refused before the first one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from omegaconf import DictConfig

@@ -1,7 +1,5 @@
 """Every method's rounds on a GPU, as far as they can be run without one: one device, nothing read back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import product

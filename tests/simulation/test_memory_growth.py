@@ -1,7 +1,5 @@
 """A memory of errors that outgrows the updates: what is recorded, what is said, and that EF21 stays bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path

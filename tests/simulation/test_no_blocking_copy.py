@@ -1,7 +1,5 @@
 """Inside a round and an evaluation nothing goes from host to GPU, or back, by a copy that waits for the GPU."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

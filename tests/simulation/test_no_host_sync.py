@@ -1,7 +1,5 @@
 """Inside a round nothing is read back from the device: no `.item()` and its kin, counted on a CPU stand-in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The optimum of a linear regression: against plain minimisation, with ragged agents and several outputs."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Evaluations on a side stream: every wait that must be there is, and a value is read once."""
 
-from __future__ import annotations
-
 import weakref
 from functools import partial
 from pathlib import Path

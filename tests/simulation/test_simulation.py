@@ -1,7 +1,5 @@
 """The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Networks as a user may bring them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Which runs may be removed, that nothing goes without a yes, and that nothing else ever goes."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Runs of a grid of jobs, as `fedcomp-status` shows them with what a (pretended) Slurm says."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Synthetic runs in every state, as `fedcomp-status` shows them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Searches with two ends, and several commands that share a study."""
 
-from __future__ import annotations
-
 import math
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """All combinations, and no more."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedcomp.objective.objectives import BestAccuracy

@@ -1,7 +1,5 @@
 """A search over a function that takes no time: it finds the top, survives failures, and resumes from its file."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

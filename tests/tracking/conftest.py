@@ -1,7 +1,5 @@
 """Real runs with W&B."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """Real runs to which something happens right before a round."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Somebody else's library may fail or hang; signals still reach the run."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """The default tracker: the run's own record is all that there is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Offline W&B runs of the real entry point, read back from the files that they leave."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Online W&B runs against a stand-in of the server (`wandb_server.py`): what arrives, and what happens if it cannot."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

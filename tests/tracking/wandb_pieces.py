@@ -1,7 +1,5 @@
 """Reads back what W&B wrote beside a run, its pieces (one file a session), with `wandb leet inspect`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -7,15 +7,13 @@ Found by recording what wandb-core asks: GraphQL `RunResumeStatus` (does the run
 `wandb agent` asks for the sweep (`SweepWithRuns`), registers (`CreateAgent`), and gets its runs with each `Heartbeat`.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 ENTITY = "somebody"
 VIEWER = {
@@ -77,7 +75,7 @@ class WandbServer:
         self.operations: list[str] = []
         self._released = threading.Event()
 
-    def __enter__(self) -> WandbServer:
+    def __enter__(self) -> Self:
         server = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,5 @@
 """Sessions of a small run whose values are read at once or late, and what they leave in their folders."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """An error in a user's own code: its last line in three lines on the terminal, the whole traceback in run.log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run that has learnt next to nothing says so at its end, with the option that its method would change."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Lines of the log that are shown on the console too."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run of more rounds goes on from a finished one, and ends bit for bit as from the start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Owners as clients and text, through the command line."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run whose device has no memory left: half as many clients at once, or one line."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """`repeats=R` from the command line: files, repetition 0, a study that was stopped, what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

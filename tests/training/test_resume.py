@@ -1,7 +1,5 @@
 """Real processes, really stopped: a run that is started again ends bit for bit like one that was never stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

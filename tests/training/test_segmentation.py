@@ -1,7 +1,5 @@
 """Classes of pixels through the command line: methods of several kinds, repetitions, and what does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

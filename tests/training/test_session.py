@@ -1,7 +1,5 @@
 """A run that ends at a bad moment: between a line of its record and the next checkpoint, or because others want it."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Callable

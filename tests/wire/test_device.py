@@ -4,8 +4,6 @@ The stand-in takes the forms that other devices take, notes whatever the host as
 another default device, so that one that is made without naming its own meets the others and fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

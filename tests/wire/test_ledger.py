@@ -1,7 +1,5 @@
 """What is counted on which link, and how it is reported."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Bits follow from the fields; ragged rows pay for their count."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

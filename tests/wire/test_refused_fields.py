@@ -1,7 +1,5 @@
 """A codec of one's own whose entries are not what its codings write: refused in one line, with either wire."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

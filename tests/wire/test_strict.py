@@ -1,7 +1,5 @@
 """Bits that no sender can have written are refused, with the field, what was there and what was expected."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

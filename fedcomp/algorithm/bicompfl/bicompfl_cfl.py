@@ -15,8 +15,6 @@ Corrected: the paper's broadcast counts n - 1 of n relayed messages, which only 
 Shape legend: M = N clients, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

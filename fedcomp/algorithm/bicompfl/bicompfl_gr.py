@@ -15,8 +15,6 @@ need M - 1 (`relay: xor`). Ragged last blocks are counted. Needs every client in
 Shape legend: M = N clients, D parameters, d of them masked, C running statistics, B blocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

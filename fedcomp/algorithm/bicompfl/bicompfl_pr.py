@@ -16,8 +16,6 @@ A client that does not take part keeps its estimate, at both ends.
 Shape legend: M clients of the cohort, N clients, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

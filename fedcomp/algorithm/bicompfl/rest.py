@@ -14,8 +14,6 @@ ends round alike. An entry moves if eta times its distance to q^ is half such a 
 Shape legend: M clients of the cohort, d masked parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -17,8 +17,6 @@ unless chosen), whose own error feedback, if any, makes up for what they leave o
 Shape legend: N clients, all take part, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -12,8 +12,6 @@ one gradient; clients may be left out of a round, and their memories wait. With 
 keeps that momentum too.
 """
 
-from __future__ import annotations
-
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor

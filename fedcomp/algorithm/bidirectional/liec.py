@@ -16,8 +16,6 @@ them. Differs from the paper: epochs of local training instead of one gradient; 
 Shape legend: N clients, all take part, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, replace
 

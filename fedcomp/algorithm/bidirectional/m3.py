@@ -21,8 +21,6 @@ Marina with a biased codec such as Top-k adds up what it left out until the next
 Shape legend: N clients, all of whom take part, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

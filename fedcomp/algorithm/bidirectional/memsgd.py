@@ -11,8 +11,6 @@ multiplied by the learning rate (the same where that is constant); epochs of loc
 the last model is evaluated, not an average of models.
 """
 
-from __future__ import annotations
-
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor

@@ -12,8 +12,6 @@ Differs from the paper: it accumulates R gradients a step, so that R messages co
 here, as in the experiments of BiCompFL that take it as baseline with R = 2, one change is sent, at R times the bits.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze

@@ -18,8 +18,6 @@ checkpoints: it goes in and comes out of every call.
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -104,7 +102,7 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     sends: str
 
     @classmethod
-    def of(cls, compressor: Compressor, sends: str = "auto") -> CompressedDownlink:
+    def of(cls, compressor: Compressor, sends: str = "auto") -> "CompressedDownlink":
         """With "auto": the model where the compressor can carry it, else the step.
 
         Raises ValueError: no such way, or a model through a compressor that cannot carry it.

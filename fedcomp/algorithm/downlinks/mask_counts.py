@@ -3,8 +3,6 @@
 Shape legend: d masked parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -7,8 +7,6 @@ simulation has one model; a client that is apart (`Link.client`) keeps its own.
 Shape legend: M clients of the cohort, N clients in all, D parameters, P parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -34,13 +32,13 @@ class PartChanges:
     changed: Tensor
 
     @classmethod
-    def init(cls, num_clients: int, num_parts: int) -> PartChanges:
+    def init(cls, num_clients: int, num_parts: int) -> "PartChanges":
         """Before the first round."""
         host = torch.device("cpu")
         last = torch.full((num_clients, 1), -1, dtype=torch.int64, device=host)
         return cls(last, torch.full((num_parts,), -1, dtype=torch.int64, device=host))
 
-    def after(self, index: int, cohort: Cohort, parts: Collection[int]) -> PartChanges:
+    def after(self, index: int, cohort: Cohort, parts: Collection[int]) -> "PartChanges":
         """After round `index`, in which the cohort took part and these parts changed."""
         last, changed = self.last.clone(), self.changed.clone()
         last[list(cohort.clients)] = index

@@ -11,8 +11,6 @@ Shape legend: N clients, M clients of the cohort, P clients of the last round, D
 are kept: N, or 1 for a shared vector.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 
@@ -61,7 +59,7 @@ class LastRound:
     last: Tensor
 
     @classmethod
-    def init(cls, theta: Tensor, num_clients: int, codec: Projection) -> LastRound:
+    def init(cls, theta: Tensor, num_clients: int, codec: Projection) -> "LastRound":
         """Before the first round: everybody holds `theta` [D]."""
         rows = 1 if codec.vector == "shared" and num_clients else num_clients
         scalars, number = theta.new_zeros(rows, codec.num_projections), theta.new_zeros(rows, 1, dtype=torch.int64)

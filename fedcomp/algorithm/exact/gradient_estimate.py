@@ -21,8 +21,6 @@ a codec that only shrinks.
 Shape legend: n clients, all take part, D parameters, C running statistics (0).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

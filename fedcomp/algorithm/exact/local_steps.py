@@ -6,8 +6,6 @@ is then 0, else 1. Weight decay w is a part of every client's objective, f_i + (
 Shape legend: M clients of the cohort, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import replace

@@ -27,8 +27,6 @@ Biased codecs are not covered; one with `omega` given by hand is let through (To
 Shape legend: n clients, all take part, D parameters, C running statistics (0).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

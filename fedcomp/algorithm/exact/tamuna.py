@@ -22,8 +22,6 @@ for n, which is larger and faster (`algorithm.chi`).
 Shape legend: c clients of the cohort, n clients in all, D parameters, C running statistics (0).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -80,7 +78,7 @@ class Masks:
     count: Tensor
 
     @classmethod
-    def draw(cls, num_clients: int, per_entry: int, dim: int, key: Key, device: torch.device) -> Masks:
+    def draw(cls, num_clients: int, per_entry: int, dim: int, key: Key, device: torch.device) -> "Masks":
         """Those of c clients, every entry with `per_entry` of them."""
         indices, count = template(num_clients, per_entry, dim)
         order = key.bits(torch.zeros(1, dtype=torch.int64), num_clients)[0].argsort(stable=True).numpy()

@@ -10,8 +10,6 @@ Adam or clipping a step is no multiple of the corrected gradient.
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

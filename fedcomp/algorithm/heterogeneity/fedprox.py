@@ -11,8 +11,6 @@ fewer epochs there and are dropped from FedAvg (a good part of its published gai
 centre x after the first step where gradients are sparse (embeddings).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fedcomp.algorithm.fedavg import FedAvg

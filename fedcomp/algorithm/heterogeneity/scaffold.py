@@ -21,8 +21,6 @@ own eta_l, and every client's own K_i.
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -22,8 +22,6 @@ take part by coin. The theorem wants alpha of about 1 / (4 (1 + omega)); 1 / (1 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

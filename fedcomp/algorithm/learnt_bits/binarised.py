@@ -9,8 +9,6 @@ with g the gradient at S, as autograd has it for alpha (x + stop(sign - x)), x =
 Shape legend: A clients, d binarised entries in L tensors.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -21,8 +21,6 @@ a cosine to kappa_final. The paper puts the filter's bytes into a grey image (PN
 Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal

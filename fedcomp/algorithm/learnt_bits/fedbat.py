@@ -20,8 +20,6 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 statistics. Trained rows are [M, D + 2 L]: m, with changes of the dense columns among it; lambda; ln alpha_0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 

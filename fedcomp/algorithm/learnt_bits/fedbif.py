@@ -18,8 +18,6 @@ the model of b bits that clients get, and `mean` the float one. Biases, which be
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them coded in L tensors, C statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -7,8 +7,6 @@ local solver.
 Shape legend: M clients of the cohort, D parameters, C running statistics, K adapted matrices, n entries of a message.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +45,7 @@ class Components:
     layout: LoraLayout
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor]) -> Components:
+    def of(cls, tensors: Sequence[ParameterTensor]) -> "Components":
         """ValueError: there are no adapters, or A is frozen."""
         layout = LoraLayout.of(tensors)
         layout.check_trains_a()

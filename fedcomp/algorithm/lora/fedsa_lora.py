@@ -15,8 +15,6 @@ Differs from the program: local optimisers begin anew in every round.
 Shape legend: M clients of the cohort, N clients in all, D parameters, d of them in A, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

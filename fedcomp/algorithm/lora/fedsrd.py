@@ -20,8 +20,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 matrix o outputs, i inputs, r rank, R columns of a stack.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -13,8 +13,6 @@ With plain SGD the product moves by -eta s^2 G A^T A for a gradient G of its mat
 mean for the first values of LoRA: rates are far larger than for FedAvg of both factors, and s counts twice.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

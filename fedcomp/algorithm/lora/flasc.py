@@ -19,8 +19,6 @@ of the last download and here of the next; the whole model's metrics are `whole/
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -17,8 +17,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 o outputs, i inputs, r rank, e kept components beyond it; E the sum of e (o + i).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

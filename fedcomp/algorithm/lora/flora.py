@@ -17,8 +17,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 o outputs, i inputs; R the sum of the cohort's ranks; n the sum of o i.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -18,8 +18,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 o outputs, i inputs, r rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -16,8 +16,6 @@ It removes what of E lies in the rows of A. The paper's full text was not at han
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics; of a matrix r rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

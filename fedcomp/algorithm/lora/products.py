@@ -3,8 +3,6 @@
 Shape legend: M clients, o outputs, i inputs, r rank, R columns of a stack, q = min(R, o, i).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ components; the scale s is the model's for all, that is alpha_k = s r_k, as in F
 Shape legend: N clients, K adapted matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -16,8 +16,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, d of the 
 statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

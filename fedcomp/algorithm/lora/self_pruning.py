@@ -11,8 +11,6 @@ its new ranks, ceil(log2(r_max + 1)) bits a matrix. The paper's full text was no
 Shape legend: M clients of a cohort or chunk, A of them at work, D parameters, K adapted matrices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -12,8 +12,6 @@ A mean of trained factors is then the mean of what they stand for, except for ab
 Shape legend: A clients, N entries of a tensor, F trained numbers of all tensors, X fixed ones, d entries of all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +41,7 @@ class Product:
     right: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: ParameterTensor, kind: str, pattern: str, ratio: float, view: str) -> Product:
+    def of(cls, tensor: ParameterTensor, kind: str, pattern: str, ratio: float, view: str) -> "Product":
         """For a tensor of N entries of which `ratio` N numbers are trained, or as few as there can be."""
         num = tensor.size
         if kind == "kron":

@@ -25,8 +25,6 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 numbers, E dense ones, C running statistics. Trained rows are [M, F + E].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shape legend: M rows (clients), D parameters, d of them compressed; of a matrix m outputs, n inputs, r rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +28,7 @@ class LowRank:
     part: ParameterSubset
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor], rank: int, min_ratio: float) -> LowRank:
+    def of(cls, tensors: Sequence[ParameterTensor], rank: int, min_ratio: float) -> "LowRank":
         """The weight matrices whose factors of rank r have at most 1 / `min_ratio` of the matrix's floats."""
 
         def matrix(tensor: ParameterTensor) -> Matrix:

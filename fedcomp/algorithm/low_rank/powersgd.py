@@ -24,8 +24,6 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, d of them
 statistics, r rank; of a matrix m outputs, n inputs. In the equations M and M_k are matrices, not the cohort's size.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ programs (FedPM and KLMS): theta_0 = sigma(N(0, 1)), weights +-e / sqrt(fan_in),
 Shape legend: M clients of the cohort, D parameters, d of them masked, B blocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

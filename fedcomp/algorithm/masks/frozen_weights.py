@@ -9,8 +9,6 @@ multiplies the second moment by gain^2 / 4: 0.5 (`kaiming`), 1.85 (`e_fan_in`, F
 Shape legend: D parameters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

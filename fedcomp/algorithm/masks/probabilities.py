@@ -7,8 +7,6 @@ learning", ICLR 2023 (arXiv:2209.15328). Clients train scores over frozen weight
 Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal

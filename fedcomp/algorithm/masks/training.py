@@ -15,8 +15,6 @@ layers) stay as they are, or are trained as weights beside the scores.
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 

@@ -17,8 +17,6 @@ nothing bounds a diverging estimate, as in the paper.
 Shape legend: M clients of the cohort, A of a chunk still at work, N clients in all, K clusters, F features, B batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -7,8 +7,6 @@ error is averaged over the rounds so far.
 Shape legend: M clients of the cohort, N clients in all, D entries of a vector.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

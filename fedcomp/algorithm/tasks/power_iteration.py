@@ -10,8 +10,6 @@ the result back to length 1.
 Shape legend: M clients of the cohort, A of a chunk still at work, N clients in all, D = F features, B batch.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -12,8 +12,6 @@ and V = [V_1; ...; V_n], ||U V||^2 = <U^T U, V V^T>, in float64.
 Shape legend: M clients of the cohort, D parameters, r rank, i inputs, o outputs of a matrix.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

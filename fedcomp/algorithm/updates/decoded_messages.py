@@ -6,8 +6,6 @@ what the server decoded of its message, not what it meant to send. Every client 
 Shape legend: M clients of the cohort, D parameters.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context

@@ -3,8 +3,6 @@
 Shape legend: M rows, D parameters, d of a fragment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -30,12 +28,12 @@ class Fragment:
     tensors: tuple[ParameterTensor, ...]
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> Fragment:
+    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> "Fragment":
         """The tensors for which `belongs` is true."""
         return cls(ParameterSubset.of(tensors, belongs), tuple(tensor for tensor in tensors if belongs(tensor)))
 
     @classmethod
-    def of_factor(cls, tensors: Sequence[ParameterTensor], role: str) -> Fragment:
+    def of_factor(cls, tensors: Sequence[ParameterTensor], role: str) -> "Fragment":
         """A or B of all low-rank adapters."""
         return cls.of(tensors, lambda tensor: tensor.lora is not None and tensor.lora.role == role)
 

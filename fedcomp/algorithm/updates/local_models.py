@@ -3,8 +3,6 @@
 Shape legend: M = N clients (all take part), D parameters.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 Shape legend: M clients of the cohort, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

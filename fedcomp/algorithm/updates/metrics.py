@@ -7,8 +7,6 @@ against what is sent says that messages do not keep up with it. Nothing is read 
 Shape legend: M clients of the cohort, D parameters.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -6,8 +6,6 @@ do, with sends=step where the server's step is the mean, and with sends=model th
 bits to each participant.
 """
 
-from __future__ import annotations
-
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort

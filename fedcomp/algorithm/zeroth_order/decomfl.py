@@ -25,8 +25,6 @@ Shape legend: M clients of the cohort, A of them in a chunk, N clients in all, D
 steps, P directions a step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -175,7 +173,7 @@ class DeComFL(Stages, TwoPoint, Algorithm):
         """The server's step of one round, the same operations on the same numbers whoever makes it."""
         return self._walk(place, step, SharedDirections(self, step.numbers, step.scalars.shape[1], len(place[0])))
 
-    def _walk(self, place: Place, step: Step, directions: SharedDirections) -> Place:
+    def _walk(self, place: Place, step: Step, directions: "SharedDirections") -> Place:
         theta, velocity = place[0].clone(), place[1].clone()
         for k, scalars in enumerate(step.scalars):
             total = torch.zeros_like(theta)
@@ -203,7 +201,7 @@ class DeComFL(Stages, TwoPoint, Algorithm):
         return seed_number(received.reshape(-1, 2))
 
     def _train(
-        self, start: Place, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
+        self, start: Place, stats: Tensor, directions: "SharedDirections", lr: float, cohort: Cohort, ctx: Context
     ) -> Trained:
         """Scalars [M, K P], losses of the first step [M], statistics [M, C], true steps [M, D] or [M, 0]."""
 

@@ -25,8 +25,6 @@ Shape legend: M clients of the cohort, A of them in a chunk, N clients in all, D
 directions of the pool, S local steps (tau), G directions at once.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ Shape legend: N clients, M of the cohort, D parameters, H rounds that are kept, 
 the most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -69,7 +67,7 @@ class History:
     velocity: Tensor
 
     @classmethod
-    def init(cls, like: Tensor, num_clients: int, rounds: int, steps: int, width: int, start: Place) -> History:
+    def init(cls, like: Tensor, num_clients: int, rounds: int, steps: int, width: int, start: Place) -> "History":
         """Before the first round, on the device of `like`."""
         host = torch.device("cpu")
         return cls(
@@ -92,7 +90,7 @@ class History:
         """Rounds so far."""
         return int(self.made[0])
 
-    def record(self, step: Step, cohort: Cohort, walk: Walk) -> History:
+    def record(self, step: Step, cohort: Cohort, walk: Walk) -> "History":
         """With one more round, in which the cohort took part."""
         row, width = self.num_made % self.rounds, step.scalars.numel()
         theta, velocity = self.theta, self.velocity

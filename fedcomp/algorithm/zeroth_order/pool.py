@@ -3,8 +3,6 @@
 Shape legend: K directions of the pool, N clients, M of the cohort, S local steps, D parameters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -39,7 +37,7 @@ class Pool:
     uses: Tensor
 
     @classmethod
-    def init(cls, size: int, like: Tensor, notes_amplitudes: bool, key: Key) -> Pool:
+    def init(cls, size: int, like: Tensor, notes_amplitudes: bool, key: Key) -> "Pool":
         """All coefficients 0; seeds from `key`."""
         numbers = seed_number(key.bits(torch.arange(size, device=like.device), 2))
         none = like.new_zeros(size if notes_amplitudes else 0)
@@ -58,7 +56,7 @@ class Pool:
         spread = (h.max() - h.min()).clamp(min=torch.finfo(torch.float64).tiny)
         return ((h - h.min()) / spread).softmax(0).to(torch.float32)
 
-    def add(self, chosen: Tensor, scalars: Tensor, steps: Tensor) -> Pool:
+    def add(self, chosen: Tensor, scalars: Tensor, steps: Tensor) -> "Pool":
         """With steps [M, S] added to the coefficients of the directions `chosen` [M, S]; scalars [M, S] are noted."""
         at = chosen.flatten()
 
@@ -115,7 +113,7 @@ class Increments:
     held: Tensor
 
     @classmethod
-    def init(cls, pool: Pool, num_clients: int) -> Increments:
+    def init(cls, pool: Pool, num_clients: int) -> "Increments":
         """Before the first round; no clients: all coefficients are sent every time."""
         host = torch.device("cpu")
         changed = torch.full_like(pool.numbers[: None if num_clients else 0], -1)
@@ -157,7 +155,7 @@ class Increments:
                 share = received.fields["probabilities"].data[0]
         return share, coefficients
 
-    def after(self, before: Pool, after: Pool, cohort: Cohort, held: Tensor) -> Increments:
+    def after(self, before: Pool, after: Pool, cohort: Cohort, held: Tensor) -> "Increments":
         """After a round of the cohort that made `after` of `before`, whose clients had `held` [M, K]."""
         if not len(self.made):
             return self

@@ -1,7 +1,5 @@
 """How step size and number of directions change over the rounds of DeComFL."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated

@@ -10,8 +10,6 @@ the same samples and dropout masks, and in float64: at mu = 1e-3 what is left is
 Shape legend: A clients at work, D parameters, G directions at once.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -4,8 +4,6 @@ Rand-k-Spatial and Rand-Proj-Spatial (`spatial.py`, `proj_spatial.py`) are unbia
 R2 / R1 in [-1, n - 1]: R1 = sum ||x_i||^2 and R2 = ||sum x_i||^2 - R1 of n senders' vectors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

@@ -1,7 +1,5 @@
 """How the receiver turns a round's messages into one vector."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -20,8 +20,6 @@ their signs. Entries of K and S are whole numbers over d, so they are exact. Wei
 Shape legend: n senders, b blocks, c entries of a padded block (the paper's d), k numbers sent of it, m = min(n k, c).
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import ClassVar, Literal

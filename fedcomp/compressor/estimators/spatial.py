@@ -21,8 +21,6 @@ of 1 + Bin(n - 1, p). With the zero-truncated binomial the estimate would be bia
 Weights other than 1/n enter as n w_i x_i. Shape legend: M = n senders, D entries.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

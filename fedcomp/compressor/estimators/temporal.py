@@ -21,8 +21,6 @@ estimate is sum_i w_i (1 - sent_ij / p) b_j plus what does not depend on b, and 
 Shape legend: M senders, N clients, D entries, n entries sent.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The blocks of a vector, each of which is coded by one index. Shape legend: M senders, D entries, B blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -36,14 +34,14 @@ class Blocks:
     size: int | None = None
 
     @classmethod
-    def fixed(cls, dim: int, size: int, device: torch.device | str = "cpu") -> Blocks:
+    def fixed(cls, dim: int, size: int, device: torch.device | str = "cpu") -> "Blocks":
         """Blocks of `size` entries, with offsets 0, s, 2s, ..., D; the last block has the remaining entries."""
         check_count("block size", size, most=MAX_BLOCK)
         offsets = torch.arange(-(-dim // size) + 1, device=device) * size
         return cls(offsets.clamp_(max=dim), 0, dim, min(size, dim), size=size)
 
     @classmethod
-    def of(cls, offsets: Sequence[int] | Tensor, dim: int, device: torch.device | str = "cpu") -> Blocks:
+    def of(cls, offsets: Sequence[int] | Tensor, dim: int, device: torch.device | str = "cpu") -> "Blocks":
         """Blocks of any sizes that partition [0, dim); copies offsets to the host.
 
         Raises:
@@ -78,13 +76,13 @@ class Blocks:
         indices = torch.arange(self.num, device=self.offsets.device)
         return indices.repeat_interleave(self.sizes, output_size=self.dim)
 
-    def part(self, low: int, high: int) -> Blocks:
+    def part(self, low: int, high: int) -> "Blocks":
         """Blocks low <= b < high of these; they keep their numbers and coordinates."""
         assert 0 <= low <= high <= self.num, (low, high, self.num)
         begin, end = self._offset(low), self._offset(high)
         return replace(self, offsets=self.offsets[low : high + 1], begin=begin, end=end, first=self.first + low)
 
-    def pieces(self, num_blocks: int) -> Iterator[tuple[slice, Blocks]]:
+    def pieces(self, num_blocks: int) -> "Iterator[tuple[slice, Blocks]]":
         """(slice of block indices, these blocks) for `num_blocks` consecutive blocks at a time."""
         for low in range(0, self.num, num_blocks):
             high = min(low + num_blocks, self.num)

@@ -12,8 +12,6 @@ device.
 Shape legend: S streams and P priors (1 shared by all senders, or M), M senders, K = n_IS candidates, n coordinates.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -68,7 +66,7 @@ class Prior:
         """Where some of the blocks lie among the coordinates."""
         return slice(some.begin - self.blocks.begin, some.end - self.blocks.begin)
 
-    def of(self, some: Blocks) -> Prior:
+    def of(self, some: Blocks) -> "Prior":
         """That of some of the blocks."""
         return replace(self, thresholds=self.thresholds[:, self.columns(some)], blocks=some)
 

@@ -6,8 +6,6 @@ the prior that both ends have, as thresholds (`thresholds.py`). A message has n_
 Shape legend: M senders, D entries, B blocks, R = n_s repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -69,7 +67,7 @@ class MRC(Codec):
         """The blocks of a vector of `dim` entries."""
         return Blocks.fixed(dim, self.block, device) if self.blocks is None else self.blocks
 
-    def within(self, blocks: Blocks) -> MRC:
+    def within(self, blocks: Blocks) -> "MRC":
         """This codec with the blocks of a round."""
         return replace(self, blocks=blocks)
 

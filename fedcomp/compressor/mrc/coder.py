@@ -13,8 +13,6 @@ log odds and, rarely, in an index. Decoding gives the same bits everywhere.
 Shape legend: M senders, P priors (1 or M), S streams (1 or M), D entries, n of a piece, B blocks, R = n_s repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial

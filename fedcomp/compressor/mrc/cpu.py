@@ -3,8 +3,6 @@
 Importing this module takes half a second (numba); its first use compiles the kernels, unless they are cached.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

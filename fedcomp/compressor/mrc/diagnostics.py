@@ -7,8 +7,6 @@ n_IS.
 Shape legend: M senders, P priors (1 or M), D entries, B blocks.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

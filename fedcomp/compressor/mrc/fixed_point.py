@@ -9,8 +9,6 @@ block's score stays below 2^30.
 Shape legend: M senders, P priors (1 or M), D entries.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

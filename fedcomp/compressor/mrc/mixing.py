@@ -13,8 +13,6 @@ the paper does not count; the best k is found by bisection on the sign of the de
 Shape legend: M clients, D entries, G pairs of counts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

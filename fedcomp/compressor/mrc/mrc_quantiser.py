@@ -13,8 +13,6 @@ normal entries with s = 64 the error is 4.6 ||x||^2. An error memory would grow 
 Shape legend: M senders, D entries.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -113,7 +111,7 @@ class Quantised:
     levels: int
 
     @classmethod
-    def of(cls, g: Tensor, levels: int) -> tuple[Quantised, Tensor]:
+    def of(cls, g: Tensor, levels: int) -> "tuple[Quantised, Tensor]":
         """(updates g [M, D] without the last bit, posterior q [M, D] of that bit)."""
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         ratio = torch.where(norm > 0, g.abs() / norm, 0.0) * levels
@@ -131,7 +129,7 @@ class Quantised:
         }
 
     @classmethod
-    def received(cls, payload: Payload, levels: int, dim: int) -> Quantised:
+    def received(cls, payload: Payload, levels: int, dim: int) -> "Quantised":
         """The quantised updates in the `fields` of a message; other fields are ignored."""
         sent = Payload({name: payload.fields[name] for name in ("norm", "signs", "tau") if name in payload.fields})
         norm, negative, tau = sent.expect(norm=1, signs=dim, tau=dim)

@@ -18,8 +18,6 @@ messages follow the updates.
 Shape legend: M senders, D entries.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal

@@ -10,8 +10,6 @@ Shape legend: M rows (clients), P priors (1 or M), S streams of candidates (1 or
 candidates, R repetitions.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.numba_jit import compiled

@@ -10,8 +10,6 @@ Shape legend: M senders, P priors (1 or M), S streams (1 or M), n coordinates, B
 R repetitions.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

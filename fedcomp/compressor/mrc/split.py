@@ -7,8 +7,6 @@ rounds.
 Shape legend: M receivers (rows), D entries, B blocks, R repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -6,8 +6,6 @@ of n samples, and look T up in a table. Probabilities 0 and 1 are moved inwards 
 never change again: `clip` to [c, 1 - c], or `affine`, c + (1 - 2 c) p.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

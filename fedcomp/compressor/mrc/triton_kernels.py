@@ -8,8 +8,6 @@ candidates, L = LANES candidates (or coordinates, in decoding) at once.
 """
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -13,8 +13,6 @@ polynomials modulo 2^61 - 1 in int64, where products overflow; here they are Phi
 Shape legend: M senders, D entries, r rows, c columns.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from typing import Annotated

@@ -8,8 +8,6 @@ Shape legend: M vectors (rows), R streams of draws (M, or 1 that all rows share)
 a block, g directions drawn at once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ ones, which are exact at L = D. The paper broadcasts v itself; here a seed is se
 Shape legend: M senders, D entries, L projections.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -13,8 +13,6 @@ blocks in proportion to their sizes, at least one number a block.
 Shape legend: M senders, D entries, b blocks of a group, c entries of a padded block, k entries sent of a block.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

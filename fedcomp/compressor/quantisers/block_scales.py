@@ -3,8 +3,6 @@
 Shape legend: M senders, D entries, L blocks.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

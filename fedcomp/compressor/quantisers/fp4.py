@@ -10,8 +10,6 @@ bits of EDEN whatever the distribution of entries: 0.038 of ||x||^2 to the neare
 Shape legend: M senders, D entries, L blocks with a scale of their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

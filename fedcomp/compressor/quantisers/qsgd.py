@@ -14,8 +14,6 @@ expectation and FedPAQ counts fixed widths; here the levels are written in one o
 Shape legend: M senders, D entries, L blocks with a norm of their own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -9,8 +9,6 @@ grows without bound wherever updates are larger; EF21 (algorithm/bicompfl/bicomp
 Shape legend: M senders, D entries, L parameter tensors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

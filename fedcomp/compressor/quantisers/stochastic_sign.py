@@ -10,8 +10,6 @@ out grows without bound wherever updates are larger. The papers count 1 bit an e
 Shape legend: M senders, D entries, L blocks with a scale of their own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

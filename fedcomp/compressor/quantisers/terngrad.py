@@ -9,8 +9,6 @@ threshold. It counts log2(3) bits an entry; trits in bytes take 1.6, and the sca
 Shape legend: M senders, D entries, L blocks with a scale of their own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

@@ -14,8 +14,6 @@ signs. Two rotations mend that, up to the little by which two transforms differ 
 Shape legend: M senders, D entries, P pieces.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -21,8 +21,6 @@ and choice of entries are by piece. The limits of one rotation are those that `d
 Shape legend: M senders, D entries, P pieces, c entries of a piece.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

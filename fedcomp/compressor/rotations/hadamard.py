@@ -6,8 +6,6 @@ compiled code of `hadamard_numba.py` agree bit for bit: levels may be fused, but
 Shape legend: M rows, D entries a row, P pieces of n = 2^a entries.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

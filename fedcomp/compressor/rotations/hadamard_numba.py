@@ -1,7 +1,5 @@
 """`hadamard.apply` compiled for CPUs: three levels at a time, on parts of a row that fit the first cache."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.numba_jit import compiled

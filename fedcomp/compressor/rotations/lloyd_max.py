@@ -6,8 +6,6 @@ steps at 8 bits, so after a few of them Newton's method, in float64, finds where
 symmetry.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

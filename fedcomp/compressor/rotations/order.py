@@ -7,8 +7,6 @@ row's energy, up to about as much chance as in a uniformly random order, for whi
 Shape legend: M rows, n entries that are ordered.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """`order.apply` compiled for CPUs: without a tensor of positions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.numba_jit import compiled

@@ -3,8 +3,6 @@
 Shape legend: M senders, c entries of a piece.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -16,8 +16,6 @@ make errors of senders independent given the order, but its uneven shares would 
 Shape legend: M rows (senders), D entries, P pieces.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby
 

@@ -14,8 +14,6 @@ its own: in R's coordinates rho is not close to normal. EDEN with b bits has the
 Shape legend: M senders, D entries, P pieces, c entries of a piece.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

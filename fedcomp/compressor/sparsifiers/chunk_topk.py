@@ -15,8 +15,6 @@ entries sends max(1, round(fraction * c)).
 Shape legend: M senders, D entries, L tensors, K entries sent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Literal

@@ -8,8 +8,6 @@ experiments that compare it with Rand-k-Spatial. With `restricted`, C2 draws onl
 Shape legend: M senders, D entries, k1 and k2 entries sent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """How many entries a sparsifier sends: a share of the vector, or a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -10,8 +10,6 @@ each sends one, D times as large, and every entry is sent by n / D senders, roun
 Shape legend: M senders at hand, n senders in all, D entries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -9,8 +9,6 @@ all, the error of the mean would not shrink with their number.
 Shape legend: M senders, D entries, k entries sent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -7,8 +7,6 @@ message, need not be sent.
 Shape legend: M senders, D entries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -7,8 +7,6 @@
 Which one follows from k and D alone and so is known to both ends. Shape legend: M senders, D entries, k indices.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -7,8 +7,6 @@ here the indices are sent too (sparse_indices.py), and k can be solved for so th
 Shape legend: M senders, D entries, k entries sent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

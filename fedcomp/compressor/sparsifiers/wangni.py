@@ -9,8 +9,6 @@ Which entries are sent depends on the data, so their indices travel, and how man
 D entries, k expected number of entries sent.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

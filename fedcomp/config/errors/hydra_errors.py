@@ -1,7 +1,5 @@
 """Hydra's and OmegaConf's errors as one line: what was given, what is allowed, and the most similar name."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a slip on the command line was meant to be: an option without its part or of another choice, blanks, a range."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

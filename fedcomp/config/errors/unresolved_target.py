@@ -1,7 +1,5 @@
 """The error message for a `_target_` that cannot be found: the missing module or name, and the ones that exist."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

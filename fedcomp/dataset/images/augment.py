@@ -7,8 +7,6 @@ it with probability 1/2. On PascalVOC it resizes by a random factor before it cr
 Shape legend: any leading axes (clients, batch), H height, W width, C channels; n images.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Pictures of one size as an array of pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Shape legend: n samples, H height, W width, C channels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Symbolic links in a folder of images, which must not lead out of it or show an image twice."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A file's cells as text: CSV, also compressed (`.csv.gz`), and Parquet where pyarrow is installed."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import itertools
@@ -43,7 +41,7 @@ class Cells:
     held_out: list[bool] | None = None
 
     @classmethod
-    def read(cls, file: Path, rows: int | None, delimiter: str) -> Cells:
+    def read(cls, file: Path, rows: int | None, delimiter: str) -> "Cells":
         """The first `rows` rows; blank lines are none."""
         check_count("dataset.rows", rows, meaning="null for all rows", or_null=True)
         if not file.is_file():
@@ -72,7 +70,7 @@ class Cells:
         """[n] where each cell of column `name` stands, to open an error with."""
         return [f"{self.file}, {line}, column '{name}'" for line in self.lines]
 
-    def complete(self, names: Sequence[str]) -> Cells:
+    def complete(self, names: Sequence[str]) -> "Cells":
         """The rows that have a value in each of these columns. Raises ValueError: no row has."""
         used = [self.columns[name] for name in names]
         kept = [row for row, cells in enumerate(zip(*used)) if not any(map(is_missing, cells))]

@@ -3,8 +3,6 @@
 A feature is the name of a column of numbers, or "column=value", which is 1 where the column says so and else 0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

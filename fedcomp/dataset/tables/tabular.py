@@ -3,8 +3,6 @@
 Shape legend: n rows, F features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, get_args
 

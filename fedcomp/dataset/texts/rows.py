@@ -1,7 +1,5 @@
 """The rows of a file of texts, with their places: JSON Lines, CSV, Parquet, or a folder that `datasets` has saved."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

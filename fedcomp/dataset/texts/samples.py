@@ -3,8 +3,6 @@
 Shape legend: n samples, L tokens of a sample.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Texts as tokens: bytes, which need no file, or the tokenizer in a folder of Hugging Face's."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

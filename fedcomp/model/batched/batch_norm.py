@@ -3,8 +3,6 @@
 Shape legend: M clients, B batch, C channels, F features.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

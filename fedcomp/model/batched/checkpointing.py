@@ -5,8 +5,6 @@ the parameters that it has then; here these are the ones of its forward pass, wh
 the layer draws, such as the masks of dropout, is drawn again from the same keys.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable

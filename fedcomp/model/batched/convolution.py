@@ -9,8 +9,6 @@ Shape legend: M clients, B batch, C channels, O output channels, H height, W wid
 G = M times the convolution's own groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

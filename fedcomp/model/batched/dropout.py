@@ -14,8 +14,6 @@ Three places where the same masks are drawn:
 Shape legend: M clients, B batch, C channels, H height, W width, F features, n draws of a client.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -7,8 +7,6 @@ losses by the rows [M, D] is every client's own. Ordinary autograd does it, so a
 Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

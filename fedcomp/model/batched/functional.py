@@ -3,8 +3,6 @@
 Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -5,8 +5,6 @@ Images travel as (B, M*C, H, W), channels last in memory, one block of C channel
 Shape legend: M clients, B batch, C channels, H height, W width, F features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 Shape legend: D parameters, C running statistics or channels, B batch, O outputs.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

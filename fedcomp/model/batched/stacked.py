@@ -3,8 +3,6 @@
 Shape legend: M clients, D parameters, C running statistics or channels, B batch, O outputs, H height, W width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

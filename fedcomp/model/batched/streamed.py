@@ -5,8 +5,6 @@ The streams are forked from the current one and joined to it again.
 Shape legend: M clients, B batch, C channels, O output channels, H height, W width, k a side of the kernel.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """An ordinary `nn.Sequential` as a chain of stacked layers, or None where it holds a layer that has no stacked form."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

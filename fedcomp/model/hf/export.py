@@ -3,8 +3,6 @@
 Neither names a path of this machine. The same network gives the same bytes.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

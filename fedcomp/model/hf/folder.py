@@ -1,7 +1,5 @@
 """Reads a network of Hugging Face's transformers from a folder as `save_pretrained` writes it: never from a hub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What is trained is a low-rank adapter over the frozen network, with a head where there is one, or the network as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

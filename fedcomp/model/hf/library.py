@@ -1,7 +1,5 @@
 """Hugging Face's transformers, imported only where a run asks for it, and never asked for anything on a network."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -5,8 +5,6 @@ transformers builds masks by asking tensors for values, which `torch.func.vmap` 
 Shape legend: B batch, L positions, V tokens, C classes.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,7 +64,7 @@ class HfNetwork(nn.Module):
         self.checkpoints = checkpoint_layers(network) if checkpointing else None
         self._options = {"use_cache": False} if "use_cache" in takes else {}
 
-    def train(self, mode: bool = True) -> HfNetwork:
+    def train(self, mode: bool = True) -> "HfNetwork":
         """As torch's; without `base_dropout` only adapters get into training mode."""
         super().train(mode)
         if not self.base_dropout:

@@ -3,8 +3,6 @@
 Shape legend: i inputs, o outputs, r rank.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence

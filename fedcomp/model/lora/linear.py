@@ -6,8 +6,6 @@ E. J. Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022
 Shape legend: M clients, B batch, L positions, i inputs, o outputs, r rank.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

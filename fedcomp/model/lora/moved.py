@@ -5,8 +5,6 @@ The model's own frozen tensors stay as they are; those that are moved lie once o
 Shape legend: o outputs, i inputs of an adapted matrix; n the sum of o i over all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -8,8 +8,6 @@ without. Its dropout of 0.1 in the heads is `model.dropout=0.1`.
 Shape legend: B batch, C channels, H, W size of the input, K classes, A outputs in training.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -7,8 +7,6 @@ no bias at all: 291,456 parameters; its dropout of 0.5 before the last layer is 
 Shape legend: B batch, L characters of a window, V tokens, E embedding, H hidden units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

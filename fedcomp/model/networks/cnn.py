@@ -4,8 +4,6 @@ Sizes from its Tables 5 to 12; parameter counts for ten outputs: lenet5 61,706 a
 2,262,602 on 3x32x32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -5,8 +5,6 @@ linear layer without bias. Convolution and linear weights start as N(0, 0.01^2),
 with ten outputs: cnn4_bn 390,880 on 1x28x28 and 399,136 on 3x32x32; cnn8_bn 1,183,456 on 3x32x32 (1,275,616 with 100).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,7 +1,5 @@
 """Linear models: least squares for regression, softmax regression for classification."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

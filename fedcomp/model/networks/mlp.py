@@ -1,7 +1,5 @@
 """Multilayer perceptrons: linear layers with ReLU between them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A network of the user's own by its dotted name: `model=module model.path=mine.Net`."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence

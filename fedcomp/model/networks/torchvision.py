@@ -1,7 +1,5 @@
 """torchvision's classifiers, for any number of channels and classes: `model=torchvision model.name=resnet18`."""
 
-from __future__ import annotations
-
 import math
 import pickle
 from collections.abc import Sequence

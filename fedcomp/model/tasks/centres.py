@@ -1,7 +1,5 @@
 """Cluster centres, the parameters of k-means. Shape legend: K centres, F features (all values of a sample), B batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

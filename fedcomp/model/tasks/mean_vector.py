@@ -1,7 +1,5 @@
 """An estimate of the mean of all vectors, for mean estimation. Shape legend: F entries of a vector, B batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Shape legend: n samples, F features (all values of a sample), B batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Shape legend: N clients, C cells.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

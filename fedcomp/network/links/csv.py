@@ -5,8 +5,6 @@ client; without it row i is client i). FedScale's columns are accepted in their 
 ways) and `computation` (ms a sample of inference, of which FedScale counts three for a gradient). Others are refused.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import dataclass

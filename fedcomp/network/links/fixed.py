@@ -1,7 +1,5 @@
 """The same link for every client."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ that the same clients take part in every method, seed, repetition and number of 
 Shape legend: N clients.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

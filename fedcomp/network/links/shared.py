@@ -1,7 +1,5 @@
 """Clients of a cell share its uplink fairly; their downlinks and own limits are the same for all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from fedcomp.network.links.fixed import FixedLinks

@@ -20,8 +20,6 @@ are in the order of the cohort. The file depends on its content alone.
 Shape legend: K rounds, T templates, R repetitions, N clients.
 """
 
-from __future__ import annotations
-
 import itertools
 import zipfile
 import zlib
@@ -59,7 +57,7 @@ class Traffic:
         """K."""
         return len(self.rounds[0])
 
-    def first(self, num: int) -> Traffic:
+    def first(self, num: int) -> "Traffic":
         """The first `num` rounds."""
         return replace(self, rounds=tuple(one[:num] for one in self.rounds))
 

@@ -6,8 +6,6 @@ since the last one go to the host in one copy, which is launched before the eval
 Shape legend: N clients, R repetitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -7,8 +7,6 @@ clients compute as many, a row of the template where the cohort has all clients,
 Shape legend: M clients of the cohort, N clients in all, L rows of a leg.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

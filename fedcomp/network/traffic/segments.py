@@ -4,8 +4,6 @@ A segment `traffic-<first>-<last>.npz` has the rounds first to last, counted fro
 later than its checkpoint. The joined file depends on the rounds alone, not on where the checkpoints were.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

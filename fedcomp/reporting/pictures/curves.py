@@ -5,8 +5,6 @@ Of studies also every repetition by itself: thin lines under a mean, and the pla
 Shape legend: R runs (seeds) of a group, or repetitions; E evaluations.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

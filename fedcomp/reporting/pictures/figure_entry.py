@@ -19,8 +19,6 @@ Each key under `y` has panels of its own, one for each value of `panel`, a confi
 is `curve` unless it is given.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The pictures that the entries of `figures:` describe (`figure_entry.py`), beside the ones every report has."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a picture shows, before anything is drawn; matplotlib (`draw.py`) and the page (`page.py`) draw the same."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What part of a panel is shown, and which evaluations carry a line's marker."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Runs of one seed share data split, first model and cohorts, so that differences of pairs vary less than the runs do.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Widths of text are those of Computer Modern at 10 pt, to within a few percent.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Sequence

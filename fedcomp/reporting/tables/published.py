@@ -4,8 +4,6 @@ Each CSV in `published/` holds a paper's tables with their source. Two of its co
 they say which of our groups correspond to the printed row.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The quantities of a run that tables have: quality, bits, what it took to reach a target, time; and their means."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -78,7 +76,7 @@ class Column:
         """How many of a group's runs may have it."""
         return sum(not self.recorded or self.recorded in run.lines[-1] for run in group.runs)
 
-    def of(self, group: RunGroup) -> Value:
+    def of(self, group: RunGroup) -> "Value":
         """The value of a group."""
         return Value(_mean(self.value, group), _paper(self, group))
 

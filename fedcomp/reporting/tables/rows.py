@@ -3,8 +3,6 @@
 `formats.py` writes it for the terminal, as Markdown and as CSV, `latex.py` and `page.py` as LaTeX and HTML.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +37,7 @@ class Rows:
     best: list[set[int]] = field(default_factory=list)
     ranked: list[str] = field(default_factory=list)
 
-    def named(self, text: str) -> Rows:
+    def named(self, text: str) -> "Rows":
         """The columns named in `a,b,c`, in that order, as the CSV calls them or as they are recorded (`test/accuracy`).
 
         Raises:
@@ -54,7 +52,7 @@ class Rows:
             raise ValueError(f"--columns {text}: a column is named twice")
         return self.select(wanted)
 
-    def select(self, names: Sequence[str]) -> Rows:
+    def select(self, names: Sequence[str]) -> "Rows":
         """The table with these columns of numbers alone, in this order. Its CSV keeps all."""
         places = [self.names.index(name) for name in names]
         shown = [*range(self.num_names), *(self.num_names + place for place in places)]

@@ -4,8 +4,6 @@ People see accuracies in percent, three digits of everything else, and the paper
 is another than the true one; CSV holds the raw numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

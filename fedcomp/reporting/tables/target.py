@@ -1,7 +1,5 @@
 """How good a run must get before rounds, bits and seconds to that are counted: `--target`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a device trains several clients: one after another, or at once, and in which way; by rounds on trial."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

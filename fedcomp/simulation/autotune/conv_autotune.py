@@ -3,8 +3,6 @@
 Forms round differently, so a run keeps its plan in its folder: when it resumes, it computes as before.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -67,7 +65,7 @@ class ConvPlan:
         write_atomically(path, json.dumps(asdict(self)).encode())
 
     @classmethod
-    def read(cls, path: Path) -> ConvPlan:
+    def read(cls, path: Path) -> "ConvPlan":
         """A plan that was kept."""
         content = json.loads(path.read_text())
         return cls(tuple(content["forms"]), int(content["chunk_size"]), content.get("client_form", ""))

@@ -1,7 +1,5 @@
 """Timings that are measured once, and cached as small files under $XDG_CACHE_HOME/fedcomp (default ~/.cache)."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, E passes, n samples of a client.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters, O outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -44,7 +42,7 @@ class ClientShards:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, parts: list[Tensor], device: torch.device) -> ClientShards:
+    def of(cls, parts: list[Tensor], device: torch.device) -> "ClientShards":
         """From one tensor of sample numbers a client."""
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         start = torch.from_numpy(np.cumsum(sizes) - sizes)

@@ -6,8 +6,6 @@ no bit.
 Shape legend: M clients of the cohort, N clients in all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -120,7 +118,7 @@ class Executor:
         self.results.extend((cohort, part) for part in parts if isinstance(part, LocalResult))
         return result
 
-    def moved(self, change: Tensor) -> Executor:
+    def moved(self, change: Tensor) -> "Executor":
         """As `Clients.moved`. A captured loop would read the tensors of its first round, so loops run step by step."""
         return replace(self, model=moved(self.model, change), loop_runner=None)
 

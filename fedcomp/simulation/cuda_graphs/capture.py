@@ -1,7 +1,5 @@
 """Repeats work on static tensors: as a CUDA graph, or by running it again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ interrupts. A step of a small network costs less than Python needs to ask for it
 Shape legend: M clients of a chunk, D parameters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

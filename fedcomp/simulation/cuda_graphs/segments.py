@@ -7,8 +7,6 @@ so a segment may have clients that are done: their samples are masked, and their
 Shape legend: S steps, M clients of a chunk, R rows of a segment, B batch.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Shape legend: M clients of a chunk, R rows of a segment, K steps of it, B batch,
 F coefficients of a step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import cast
 
@@ -47,7 +45,7 @@ class StaticBuffers:
     shared: tuple[Tensor, ...]
 
     @classmethod
-    def like(cls, loop: LocalLoop, hook: Hook | None) -> StaticBuffers:
+    def like(cls, loop: LocalLoop, hook: Hook | None) -> "StaticBuffers":
         """Buffers for these clients and for some more, since cohorts may differ in size."""
         data, solver, theta, stats = loop.data, loop.solver, loop.theta, loop.stats
         num = room(len(theta))
@@ -90,7 +88,7 @@ class StaticInputs:
     augmentation: Tensor
 
     @classmethod
-    def of(cls, length: int, shape: Shape, num_coefficients: int, buffers: StaticBuffers) -> StaticInputs:
+    def of(cls, length: int, shape: Shape, num_coefficients: int, buffers: StaticBuffers) -> "StaticInputs":
         """Zeros, for `length` steps of this shape with `num_coefficients` (F) a step."""
         integers, theta = buffers.ids, buffers.theta
         size = (length, shape.rows, shape.batch)

@@ -7,8 +7,6 @@ and S. S. Kia (ACC 2023) print it without saying of what; their figures fit the 
 Shape legend: R repetitions, D parameters.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -7,8 +7,6 @@ what is gathered is bytes. So a study is the same bit for bit for any number of 
 Shape legend: R repetitions, M clients of a repetition's cohort.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -18,8 +18,6 @@ If repetitions run one after another and are at least as many as the processes, 
 Shape legend: R repetitions, K models of each, D parameters, C running statistics.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import math
@@ -79,7 +77,7 @@ class MonteCarloStudy:
     reasons: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...], spread: bool = True) -> MonteCarloStudy:
+    def of(cls, repetitions: tuple[Simulation, ...], spread: bool = True) -> "MonteCarloStudy":
         """A study of these repetitions, vmapped if possible. `spread`: otherwise processes may share repetitions."""
         first = repetitions[0]
         expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())

@@ -3,8 +3,6 @@
 Shape legend: R repetitions, M rows of each, n clients of all repetitions together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +46,7 @@ class PaddedCohort(Cohort):
     even: bool = True
 
     @classmethod
-    def padded(cls, ids: Tensor, weight: Tensor, even: bool) -> PaddedCohort:
+    def padded(cls, ids: Tensor, weight: Tensor, even: bool) -> "PaddedCohort":
         """Inside vmap: ids [M], weight [M]."""
         return cls(ids, weight, _Unknown(), even)
 
@@ -86,7 +84,7 @@ class VmappedClients:
     def tensors(self) -> tuple[ParameterTensor, ...]:
         return self.executor.tensors
 
-    def moved(self, change: Tensor) -> VmappedClients:
+    def moved(self, change: Tensor) -> "VmappedClients":
         """Raises NotVmappable: every repetition has a base of its own."""
         raise NotVmappable("adapters over a moved base")
 

@@ -3,8 +3,6 @@
 Shape legend: R repetitions, N clients of each, M rows, n draws a row.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace

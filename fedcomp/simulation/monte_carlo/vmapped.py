@@ -12,8 +12,6 @@ result. `study.py` detects both before the first round.
 Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, D parameters.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class VmappedRepetitions:
     pads: bool
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> VmappedRepetitions:
+    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> "VmappedRepetitions":
         """Join the clients. Raises NotVmappable: messages are sent as real bytes."""
         if repetitions[0].link is not Link:
             raise NotVmappable("messages of several repetitions as bytes")

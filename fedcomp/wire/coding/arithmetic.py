@@ -12,8 +12,6 @@ Coding is sequential, so `write` and `read` copy entries and bits to the host an
 Shape legend: M rows (senders), n entries a row.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

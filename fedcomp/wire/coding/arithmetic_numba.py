@@ -3,8 +3,6 @@
 The interval [low, low + range) has 56 bits, and range stays above 2^40; 16 bits are written at a time.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedcomp.random.numba_jit import compiled

@@ -7,8 +7,6 @@ numbers per field, not its entries, unless a coding's docstring says otherwise.
 Shape legend: M rows (senders), n entries a row.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import torch

@@ -1,7 +1,5 @@
 """Digits of any base, packed in groups of whole bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -10,8 +10,6 @@ has the leading bits of all entries whose codes have not ended, and then the n b
 are those of the omega code in another order. In each step the host reads only the number of entries for each n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

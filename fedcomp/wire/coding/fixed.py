@@ -1,7 +1,5 @@
 """Codes of one width: unsigned integers and IEEE floats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Codes of a set of indices: ascending numbers, one bit per index, or Golomb-Rice codes of the gaps between indices."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -135,7 +133,7 @@ class Rice(Coding):
         return ones if len(ones) == num else nonzero_indices(bits)[:num]
 
     @staticmethod
-    def for_gaps(num: int, span: int) -> Rice:
+    def for_gaps(num: int, span: int) -> "Rice":
         """The code with the smallest worst case for `num` gaps that sum to at most `span - num`."""
         best = min(range(bits_for(span) + 1), key=lambda r: Rice(r).worst_case(num, span))
         return Rice(best, span)

@@ -11,8 +11,6 @@ No function synchronises with the device, except `nonzero_indices`. Shape legend
 bits or `size` bytes; m bits.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Iterator

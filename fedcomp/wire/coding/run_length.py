@@ -1,7 +1,5 @@
 """The code of sparse vectors of signed levels by D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 Importing this module takes half a second (numba).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

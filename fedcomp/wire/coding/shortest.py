@@ -1,7 +1,5 @@
 """The shortest of several codings, row by row."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

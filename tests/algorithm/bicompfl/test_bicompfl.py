@@ -1,7 +1,5 @@
 """BiCompFL: who holds what after a round, and what happens where nothing is learnt."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

@@ -8,8 +8,6 @@ Printed are two significant digits of bits per parameter, client and round; bpp 
 random and unstated, the uplink matches within the noise of its coins; downlink, total and broadcast do not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """BiCompFL-GR-CFL with EF21: what everybody keeps, where it converges, and which compressors it refuses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """SplitDL's other blocks: mixtures in whole numbers, and how their share falls."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import floor
 

@@ -1,7 +1,5 @@
 """The bidirectional baselines and BiCompFL-GR-CFL against the suite."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze

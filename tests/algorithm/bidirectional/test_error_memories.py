@@ -1,7 +1,5 @@
 """Mem-SGD, DoubleSqueeze, NEOLITHIC, CSER and LIEC: nothing is lost at either end, lossless they are FedAvg; bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """M3: parts cover the model, coins are fair, bits are exact, and it is FedAvg where nothing is left out."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -3,8 +3,6 @@
 What they have in common with the methods of one model is in `test_error_memories.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

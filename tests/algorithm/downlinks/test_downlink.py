@@ -1,7 +1,5 @@
 """Every downlink sends at one of the three places of a round, to those whom it says, and changes nothing elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Methods that reach the exact optimum, against the suite."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Tamuna

@@ -1,7 +1,5 @@
 """DASHA and MARINA: what is logged, bits, steps of the theory, wrong input; rounds are in `test_plain_rounds.py`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """LoCoDL: its constants, local steps, wrong input; its rounds are in `test_plain_rounds.py`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

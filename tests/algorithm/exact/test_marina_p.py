@@ -1,7 +1,5 @@
 """MARINA-P is M3 with whole uplinks and without momentum: equal to its recursion, and exact."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

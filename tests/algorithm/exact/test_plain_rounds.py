@@ -5,8 +5,6 @@ library's, drawn from the same keys; what they have to be is tested elsewhere.
 Shape legend: N clients, D entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TAMUNA: its masks, an error of its authors, wrong input; its rounds are in `test_plain_rounds.py`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Methods against client drift, against the suite."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn

@@ -1,7 +1,5 @@
 """FedDyn: the optimum of the mean over samples, wrong input; its rounds are in `test_plain_rounds.py`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """FedProx: FedAvg with a pull; its bias is that of the published fixed point."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -5,8 +5,6 @@ numbers of steps at a falling learning rate, come in cohorts of every size, nobo
 Shape legend: N clients, D parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

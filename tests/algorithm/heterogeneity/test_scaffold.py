@@ -1,7 +1,5 @@
 """What SCAFFOLD and SCALLION refuse; how they run is in `test_plain_rounds.py` and `../test_optimum.py`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold

@@ -1,7 +1,5 @@
 """The law of S(m, alpha), and its gradients beside autograd's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

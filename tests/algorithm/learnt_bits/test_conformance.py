@@ -1,7 +1,5 @@
 """Methods that learn bits against the suite; a new one adds a line to CASES."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF

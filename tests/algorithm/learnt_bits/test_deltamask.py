@@ -1,7 +1,5 @@
 """DeltaMask: with nothing dropped or false it is FedPM; coupled draws; which flips are sent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

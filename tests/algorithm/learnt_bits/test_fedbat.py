@@ -1,7 +1,5 @@
 """FedBAT against a loop of its own, where it is plain SGD, and what a round can move."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedBiF: the grid, which bit a round moves, and that nothing else moves."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar

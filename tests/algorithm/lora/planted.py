@@ -1,7 +1,5 @@
 """Rounds in which clients end where a test says, so that what a server makes of it can be computed by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """The frozen base is in no message, costs no bits, and stays as it is, whatever the method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods that train or send a part of the adapters, against the suite; a new one adds a line to CASES."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
 from fedcomp.algorithm.lora.fedsrd import FedSRD
 from fedcomp.algorithm.lora.ffa_lora import FFALoRA

@@ -1,7 +1,5 @@
 """Methods of adapters with ranks by client against the suite; a new one adds a line to CASES."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.lora.flexlora import FlexLoRA
 from fedcomp.algorithm.lora.flora import FLoRA
 from fedcomp.algorithm.lora.hetlora import HetLoRA

@@ -1,7 +1,5 @@
 """FedSA-LoRA: A alone is sent, each client's model is its own, and its own samples judge it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

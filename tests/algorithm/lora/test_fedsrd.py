@@ -1,7 +1,5 @@
 """FedSRD: what is pruned, what the server makes of it, and its bits, each by the plain formula."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

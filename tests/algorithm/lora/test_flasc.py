@@ -1,7 +1,5 @@
 """FLASC: what goes down, and what it is at density 1; AdamW at the server beside torch's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FlexLoRA: what the server makes of known adapters, against singular values of the full matrices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """FLoRA: the base moves by the exact mean of the products, at counted bits."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

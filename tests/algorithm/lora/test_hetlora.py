@@ -1,7 +1,5 @@
 """HetLoRA: means of known adapters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace

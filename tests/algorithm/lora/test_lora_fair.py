@@ -1,7 +1,5 @@
 """LoRA-FAIR: the correction of B is that of least squares, and brings the product nearer to the exact mean."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Sums of products as thin matrices."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Ranks by client: where they come from, and what is sent with them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """RoLoRA and FFA-LoRA: what is trained, what is sent, and which models they are for. A has 22 entries, B 18."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

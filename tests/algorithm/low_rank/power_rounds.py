@@ -1,7 +1,5 @@
 """Rounds of PowerSGD on quadratics over two weight matrices and a bias."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

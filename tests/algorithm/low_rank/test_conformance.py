@@ -1,7 +1,5 @@
 """Methods of low rank against the suite; a new one adds a line to CASES."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.algorithm.low_rank.powersgd import PowerSGD
 from fedcomp.client.sgd import Sgd

@@ -1,7 +1,5 @@
 """Products of factors: what they stand for, their gradients beside autograd's, their sizes, and the first step."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

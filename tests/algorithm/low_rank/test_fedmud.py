@@ -1,7 +1,5 @@
 """FedMUD: resets keep the model, its rounds add the mean of what factors stand for, and full rank is FedAvg's step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

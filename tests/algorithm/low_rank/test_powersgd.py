@@ -1,7 +1,5 @@
 """PowerSGD: what one machine would compute, its errors, warm start, the independent form."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

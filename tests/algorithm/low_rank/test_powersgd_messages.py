@@ -1,7 +1,5 @@
 """What PowerSGD sends: floats of known models, bits of a round and of both downlinks; options that are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Power iteration, k-means and mean estimation against the suite."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from fedcomp.algorithm.tasks.kmeans import KMeans

@@ -1,7 +1,5 @@
 """FedAvg's bias on adapters is the difference of products that it says."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

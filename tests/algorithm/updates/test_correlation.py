@@ -1,7 +1,5 @@
 """R2/R1 of a round's vectors: where FedAvg says it, of what, in repetitions too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import pytest

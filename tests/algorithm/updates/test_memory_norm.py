@@ -1,7 +1,5 @@
 """Every memory of errors is recorded: its length is that of the state's rows, after the message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

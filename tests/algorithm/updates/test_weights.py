@@ -1,7 +1,5 @@
 """Clients count by their weights: one of weight 0 leaves no trace in the model, and the others their shares."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shape legend: N clients, A of a chunk, P models of each, D parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +50,7 @@ class Quadratics:
     centres: Tensor
 
     @classmethod
-    def of(cls, num_clients: int, dim: int) -> Quadratics:
+    def of(cls, num_clients: int, dim: int) -> "Quadratics":
         generator = torch.Generator().manual_seed(5)
         root = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
         centres = torch.randn(num_clients, dim, generator=generator, dtype=torch.float64)

@@ -1,7 +1,5 @@
 """Zeroth-order methods against the suite; a new one adds a line to CASES."""
 
-from __future__ import annotations
-
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from tests.conformance import world

@@ -1,7 +1,5 @@
 """DeComFL: FedAvg of local zeroth-order SGD."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """FedKSeed: coefficients are the pairs summed, the model is theirs, and it stays in the span of the pool."""
 
-from __future__ import annotations
-
 import logging
 import math
 from dataclasses import replace

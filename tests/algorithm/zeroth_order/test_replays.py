@@ -1,7 +1,5 @@
 """DeComFL's clients who were away repeat the server's steps from scalars and seeds, bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

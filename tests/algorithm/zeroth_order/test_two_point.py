@@ -3,8 +3,6 @@
 D. Nesterov and V. Spokoiny 2017; the closed forms are for quadratics, on which the central difference is exact.
 """
 
-from __future__ import annotations
-
 from typing import get_args
 
 import torch

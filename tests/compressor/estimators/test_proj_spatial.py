@@ -1,7 +1,5 @@
 """Rand-Proj-Spatial: no bias, the closed form of its error, what it reduces to, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

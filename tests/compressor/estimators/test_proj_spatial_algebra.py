@@ -1,7 +1,5 @@
 """Rand-Proj-Spatial's linear algebra: systems solved in two ways, the mean's factor by free probability and by rank."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rand-k-Spatial: figure 6 of the paper in exact numbers, no bias, closed forms of the error, what it reduces to."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rand-k-Temporal: error against the memory, what is remembered, idle clients, and theorem 4's bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

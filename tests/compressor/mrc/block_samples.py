@@ -1,7 +1,5 @@
 """Many samples of one block through the coder, for tests of its law. B repetitions of it, s entries, K candidates."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

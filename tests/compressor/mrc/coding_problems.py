@@ -1,7 +1,5 @@
 """Coding problems of every shape, with what the implementations need of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -57,7 +55,7 @@ class Problem:
         """Arguments of an implementation's `encode`, for two repetitions."""
         return self.log_odds, self.prior, self.noise_keys, 2, self.fraction
 
-    def row(self, row: int) -> Problem:
+    def row(self, row: int) -> "Problem":
         """One sender that shares candidates and prior with the others."""
         at = slice(row, row + 1)
         return Problem(self.q[at], self.thresholds, self.blocks, self.candidates, self.noise_keys[at])

@@ -1,7 +1,5 @@
 """Run by test_coder.py: Triton's kernels compiled for a GPU that need not be there."""
 
-from __future__ import annotations
-
 from fedcomp.compressor.mrc import triton_kernels
 from fedcomp.compressor.mrc.fixed_point import ENTRIES, OCTAVE
 from tests.compiled_for_gpu import compiled

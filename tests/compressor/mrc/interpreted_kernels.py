@@ -1,7 +1,5 @@
 """Run by test_coder.py under TRITON_INTERPRET=1: Triton's kernels beside the reference."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.mrc import reference, triton_kernels

@@ -1,7 +1,5 @@
 """Blocks: partitions of every kind, proposals, their merge, when they are asked for, and what agreeing costs."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Candidates are Philox as Random123 has it, cut as laid down, and a function of their names alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

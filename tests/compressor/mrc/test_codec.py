@@ -1,7 +1,5 @@
 """The codec: bits to the last ragged block, decoding from bytes and names alone, ends, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The compiled coder does what the reference does, index for index; and the reference does what the formula says."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

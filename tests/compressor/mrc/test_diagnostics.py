@@ -1,7 +1,5 @@
 """Diagnostics against their definitions."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Keys are fixed, standard errors are measured; each test names faults that, planted, it was seen to catch.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

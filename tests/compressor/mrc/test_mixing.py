@@ -1,7 +1,5 @@
 """The optimised prior: the best of 256 mixtures, the priors at its ends, and its eight bits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The options that coded compressors share, and what a prior of the message's own does to the candidates."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Signs by minimal random coding as a compressor; the conformance suite has the rest."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.mrc.mrc_sign import MRCSign

@@ -1,7 +1,5 @@
 """Posteriors of updates: stochastic signs, and the last bit of Q_s."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Count sketches: linear, unbiased for odd rows, by the hashes of the run."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

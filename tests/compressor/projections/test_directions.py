@@ -1,7 +1,5 @@
 """Directions drawn in blocks: no stretch of a stream is drawn for two of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -5,8 +5,6 @@ or Rademacher vector shared by all agents:
     Cov_G = ||x||^2 I + x x^T,    Cov_R = Cov_G - 2 diag(x_i^2),    with x the mean of the agents' changes.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Four-bit floats: every code, midpoints, scales."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

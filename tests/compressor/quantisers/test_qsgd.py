@@ -1,7 +1,5 @@
 """QSGD: its mean, its error in closed form and in bound, its ends, and how its levels are written."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.quantisers.qsgd import QSGD

@@ -1,7 +1,5 @@
 """Scaled sign: its error in closed form, sign(0), scales by tensor."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.quantisers.sign import Sign

@@ -1,7 +1,5 @@
 """Stochastic sign: its mean and its error in closed form, for every scale."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

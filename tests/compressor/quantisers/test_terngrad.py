@@ -1,7 +1,5 @@
 """TernGrad: its mean and its error in closed form, with and without clipping."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.quantisers.terngrad import TernGrad

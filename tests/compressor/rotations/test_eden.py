@@ -1,7 +1,5 @@
 """EDEN, and DRIVE, which it is at one bit: quantisers, projections, one-hot vectors, scales of pieces."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

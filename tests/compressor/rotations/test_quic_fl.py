@@ -1,7 +1,5 @@
 """QUIC-FL: its tables and their sender, its exact entries, its common rotation, its bits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The rotation: orthonormal without padding, the same compiled or not and for each row alone, mixing pieces only."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """TurboQuant beside EDEN: the same codes, and the error with a Gaussian matrix."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

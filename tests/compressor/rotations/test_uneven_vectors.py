@@ -3,8 +3,6 @@
 A rotation that does not mix all entries of a piece passes every test whose vectors are alike all along.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

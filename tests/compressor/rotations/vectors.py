@@ -1,7 +1,5 @@
 """Vectors of three kinds, and the error and bias of a codec's independent messages of one of them."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Top-k in chunks: counts, two magnitudes against the table, bits of places."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

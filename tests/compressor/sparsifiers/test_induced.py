@@ -1,7 +1,5 @@
 """Induced compressor: its random part avoids the largest entries, and is as long as theirs."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.sparsifiers.induced import Induced

@@ -1,7 +1,5 @@
 """PermK: parts are disjoint and cover the vector, equal vectors have an exact mean, and nobody is favoured."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

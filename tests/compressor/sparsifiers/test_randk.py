@@ -1,7 +1,5 @@
 """Rand-k: closed-form error, degenerate cases, bits, and places that both ends draw."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.sparsifiers.randk import RandK

@@ -1,7 +1,5 @@
 """Random masking: closed-form error, the number of entries sent, and that it needs not be sent."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask

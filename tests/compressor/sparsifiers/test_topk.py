@@ -1,7 +1,5 @@
 """Top-k: exactness on sparse vectors, which of equal entries are kept, and the choice of the index code."""
 
-from __future__ import annotations
-
 import torch
 
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk

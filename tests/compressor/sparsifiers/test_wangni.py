@@ -1,7 +1,5 @@
 """Importance sampling: lambda, its error, never worse than Rand-k, and both ways to write values."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """PascalVOC from a small folder of its form: what is read, FedSeg's form of it, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

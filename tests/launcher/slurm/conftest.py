@@ -5,8 +5,6 @@ The tests need the partitions `main` and `preemptible`, where a job in the first
 accounting (sacct).
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

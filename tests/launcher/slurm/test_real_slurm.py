@@ -1,7 +1,5 @@
 """Grids on a real Slurm: runs that fail, are killed, are pushed out; all resume bit for bit. `make slow` runs them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One study of Optuna whose trials run on a real Slurm: through the launcher, and by several jobs that share it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Convolutions as a GPU computes them: patches by views, and the plain convolution for one client."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """Dropout from keys: the same masks however clients go, of the right law, and nothing in evaluation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

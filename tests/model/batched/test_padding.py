@@ -1,7 +1,5 @@
 """Modules of a user's own over batches with empty places: all clients at once where that is exact, else one by one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Convolutions on forked streams: the numbers of those one after another, and nothing that a GPU would not order."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

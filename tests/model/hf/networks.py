@@ -1,7 +1,5 @@
 """Tiny random networks of transformers."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Adapters learn: ten rounds of the roles of tinyshakespeare, from the small Llama of `scripts/pretrain_small.py`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Exported folders give the same logits in PEFT and in transformers."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

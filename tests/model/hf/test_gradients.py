@@ -1,7 +1,5 @@
 """One client after another, by vmap, folded into the batch, and by PEFT: the same gradients, for every architecture."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 

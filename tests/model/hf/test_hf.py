@@ -1,7 +1,5 @@
 """Networks of transformers: what is trained, sent and refused. Acceptance figures are derived by hand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """What a round keeps for the backward pass, with and without checkpointing, held against a process's memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

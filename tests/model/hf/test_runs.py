@@ -1,7 +1,5 @@
 """Whole runs of `model=hf`: what is saved, resumed and exported."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A linear layer with an adapter, and where adapters are put."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Adapters over a moved base."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Drawn rates have the distribution that is said, tables are read strictly, and wrong settings are refused."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

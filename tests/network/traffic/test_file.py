@@ -1,7 +1,5 @@
 """`traffic.npz`: what is written is read, in few bytes; segments join; damage and other versions are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every method's legs: their sums are the ledger's, whoever computes them, and their order makes the exchanges."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs with a network: the same file and times however they are computed, and nothing changes without one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A study's pictures: thin lines, their mean, and circles, by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Paired differences over seeds, the order of rows, and tables without the papers' counts."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

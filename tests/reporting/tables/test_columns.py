@@ -1,7 +1,5 @@
 """Which columns are shown: those asked for, else those that fit into a paper or a window."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

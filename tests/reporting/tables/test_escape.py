@@ -1,7 +1,5 @@
 """Labels that Markdown, a spreadsheet, LaTeX or a terminal would interpret are shown as they were written."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

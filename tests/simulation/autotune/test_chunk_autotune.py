@@ -1,7 +1,5 @@
 """How many clients at once: the faster round decides, within memory, and a run keeps the choice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

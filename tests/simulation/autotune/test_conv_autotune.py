@@ -1,7 +1,5 @@
 """Plans: chosen by what was measured, kept on disk by device and layer, kept by the run, off on a CPU unless asked."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

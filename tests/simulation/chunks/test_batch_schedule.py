@@ -1,7 +1,5 @@
 """Every client goes through its samples as asked, and its plan depends on nothing but its own name and size."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Chunks: every client once, results in the cohort's order, its own data and nobody else's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A capture for tests: does the work again, and holds it to what a CUDA graph demands of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor

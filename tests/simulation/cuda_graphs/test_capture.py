@@ -1,7 +1,5 @@
 """CUDA graphs without a GPU: on which streams their work runs, and what is left of a capture that fails."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import weakref

@@ -1,7 +1,5 @@
 """On a GPU: replayed graphs leave the bits of the same loops run again and again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorded loops beside the plain loop: the same bits where clients are alike, rounding apart where they are not."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

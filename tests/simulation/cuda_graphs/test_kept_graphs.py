@@ -1,7 +1,5 @@
 """What a recorder keeps: loops and pieces up to a number, and room for cohorts of any size."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

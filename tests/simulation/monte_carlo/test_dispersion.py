@@ -1,7 +1,5 @@
 """Variances and circular errors probable, by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

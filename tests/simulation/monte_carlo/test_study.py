@@ -1,7 +1,5 @@
 """Repetitions in one run: together as one after another, each as a run of its own, in every round, after a resume."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

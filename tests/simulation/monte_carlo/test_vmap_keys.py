@@ -1,7 +1,5 @@
 """Draws of many repetitions at once are the draws of each."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Arithmetic coding: pinned bits, lengths beside the ideal, and what no sender can have written."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

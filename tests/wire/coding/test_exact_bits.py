@@ -1,7 +1,5 @@
 """Exact bits on tiny inputs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Bits, bytes and integers beside plain Python, in both forms: numpy's for memory of the host, tensors' elsewhere."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The Rice code of gaps is the one whose worst case is best, and its worst case happens."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import torch

@@ -1,7 +1,5 @@
 """Every coding, on random rows: what is written is as long as it was counted, and is read back."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -13,8 +13,6 @@ block is one entry too long; this is not copied.
 Shape legend: M clients, D entries, B blocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ and the server broadcasts the rounded mean. The paper specifies neither phi nor 
 Shape legend: M clients, D entries, B blocks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -15,8 +15,6 @@ times as long, above what they can carry. The paper does not say which (docs/res
 Shape legend: M clients, D entries, B blocks.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

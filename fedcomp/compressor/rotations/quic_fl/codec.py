@@ -13,8 +13,6 @@ names, which all have, so its seed is not sent; h is the sender's own. Errors of
 Shape legend: M senders, D entries, P pieces, c entries of a piece, H shared numbers, X codes, J jumps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -15,8 +15,6 @@ which those above T have none: 1.46540, 0.21350, 0.042638, 0.009523 (the officia
 Shape legend: H = 2^l shared numbers, X = 2^b codes, J = H (X - 1) jumps.
 """
 
-from __future__ import annotations
-
 import csv
 import functools
 import math

@@ -6,8 +6,6 @@ are the same but for rounding.
 Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, O outputs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

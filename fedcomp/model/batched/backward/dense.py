@@ -7,8 +7,6 @@ last axis of ten.
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

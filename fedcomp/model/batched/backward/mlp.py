@@ -5,8 +5,6 @@ In float32 on a CPU, small ones are compiled (`compiled_network.py`).
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

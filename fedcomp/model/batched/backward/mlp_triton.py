@@ -10,8 +10,6 @@ rounded up to powers of two, at least 16.
 """
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

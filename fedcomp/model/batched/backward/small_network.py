@@ -3,8 +3,6 @@
 Shape legend: C, H, W channels, height and width.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass

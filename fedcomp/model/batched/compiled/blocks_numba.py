@@ -6,8 +6,6 @@ A row of `blocks`, int64, is a `Geometry` without `batch`, then where weight and
 (bias -1: none). Shape legend as in `network_numba.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ is a sum over (output channel, ky, kx) in that order. Each product is added by o
 Shape legend: C input channels, O output channels, H height, W width, B batch.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

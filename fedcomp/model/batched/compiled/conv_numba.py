@@ -14,8 +14,6 @@ where the gradient of sample i goes to that position.
 Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -15,8 +15,6 @@ Shape legend: D parameters, B batch, P places: B filled up to vectors, F feature
 but the last.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 

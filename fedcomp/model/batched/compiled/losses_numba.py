@@ -6,8 +6,6 @@ last row of its `layers`.
 Shape legend: B samples, P places: B filled up to vectors, O outputs.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

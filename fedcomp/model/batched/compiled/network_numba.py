@@ -11,8 +11,6 @@ Shape legend: M clients, D parameters, S steps, B batch, n samples, X = H * W * 
 outputs, P places: the batch filled up to vectors.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 

@@ -4,8 +4,6 @@ torch adds up at most 16 numbers before they join the rest of a sum. Along the l
 neighbours, of which each is four sums where there are numbers enough.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 

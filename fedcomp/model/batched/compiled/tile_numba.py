@@ -4,8 +4,6 @@ LLVM keeps a local tile in registers where they suffice, and cuts its vectors to
 added by one fused multiply-add each, so every processor computes the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

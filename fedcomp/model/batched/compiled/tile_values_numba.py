@@ -1,7 +1,5 @@
 """What is done with the numbers of a tile one by one, for kernels that numba compiles; see `tile_numba.py`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

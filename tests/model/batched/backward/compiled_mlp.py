@@ -1,7 +1,5 @@
 """Run by test_mlp_triton.py: the kernel compiled for a GPU that need not be there, at its largest sizes."""
 
-from __future__ import annotations
-
 from fedcomp.model.batched.backward.mlp_triton import NUM_WARPS, sizes, train_kernel
 from tests.compiled_for_gpu import compiled
 

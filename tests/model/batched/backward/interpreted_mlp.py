@@ -4,8 +4,6 @@ Products are summed in another order, and softmax is computed from the largest l
 round no parameter, all of which are below 1, may differ by more than 2e-6.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compiled small networks against torch: blocks of convolutions, whole gradients, and what has such a form."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Small networks: whole local training in one call, dense layers of every size, clients by themselves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Local loops of small perceptrons in one launch: they end where plain ones do, and run only where they can."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
