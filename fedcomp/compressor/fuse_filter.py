@@ -59,10 +59,7 @@ class FuseFilter(CheckedOptions):
             least, at_a_million = (
                 (1.125, 0.875 + 0.25 * math.log(1e6) / math.log(num))
                 if three
-                else (
-                    1.075,
-                    0.77 + 0.305 * math.log(6e5) / math.log(num),
-                )
+                else (1.075, 0.77 + 0.305 * math.log(6e5) / math.log(num))
             )
             capacity = round(num * max(least, at_a_million))
         segments = max(1, -(-capacity // length) - (self.arity - 1))

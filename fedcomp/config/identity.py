@@ -18,16 +18,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedcomp.core.choices import (
-    FOLDERS,
-    Plain,
-    choices,
-    choices_of,
-    default_choices,
-    parts,
-    run_options,
-    short_name,
-)
+from fedcomp.core.choices import FOLDERS, Plain, choices, choices_of, default_choices, parts, run_options, short_name
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 
 HASH_DIGITS = 10

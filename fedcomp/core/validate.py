@@ -27,13 +27,7 @@ def options_of(group: str) -> Iterator[None]:
 
 
 def check_interval(
-    name: str,
-    value: object,
-    interval: str,
-    meaning: str = "",
-    *,
-    words: tuple[object, ...] = (),
-    or_null: bool = False,
+    name: str, value: object, interval: str, meaning: str = "", *, words: tuple[object, ...] = (), or_null: bool = False
 ) -> None:
     """Refuse an option outside an interval.
 

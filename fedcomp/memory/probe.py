@@ -68,12 +68,7 @@ def _tiny(simulation: Simulation, num_clients: int, num_participants: int) -> Si
     num = len(simulation.dataset.train)
     shards = ClientShards.of([torch.tensor([client % num]) for client in range(num_clients)], torch.device("cpu"))
     return replace(
-        simulation,
-        shards=shards,
-        participation=Uniform(num_participants),
-        chunk_size=1,
-        workers=Workers(1),
-        rounds=2,
+        simulation, shards=shards, participation=Uniform(num_participants), chunk_size=1, workers=Workers(1), rounds=2
     )
 
 

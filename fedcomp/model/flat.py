@@ -17,11 +17,7 @@ from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, WEIGHT
 from fedcomp.model.lora.linear import LoraLinear
 from fedcomp.random.keys import Key
 
-_NORMALISATIONS = (
-    nn.modules.batchnorm._NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-)
+_NORMALISATIONS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 
 Make = Callable[[], nn.Module]
 

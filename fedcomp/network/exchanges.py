@@ -12,17 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcomp.network.traffic.rounds import (
-    NUMBER,
-    PHASES,
-    ROW,
-    TO_ALL,
-    TO_COHORT,
-    TO_LISTED,
-    UP_PHASE,
-    Round,
-    Template,
-)
+from fedcomp.network.traffic.rounds import NUMBER, PHASES, ROW, TO_ALL, TO_COHORT, TO_LISTED, UP_PHASE, Round, Template
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
 Ids = np.ndarray

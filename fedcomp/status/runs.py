@@ -15,16 +15,7 @@ from fedcomp.status import slurm
 from fedcomp.status.slurm import Job
 
 State = Literal[
-    "done",
-    "running",
-    "requeued",
-    "waiting",
-    "not started",
-    "interrupted",
-    "preempted",
-    "cancelled",
-    "killed",
-    "failed",
+    "done", "running", "requeued", "waiting", "not started", "interrupted", "preempted", "cancelled", "killed", "failed"
 ]
 """In the order in which they are listed."""
 

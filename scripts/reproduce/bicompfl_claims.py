@@ -58,11 +58,7 @@ def claims(records: Mapping[str, Records]) -> str:
             _slower(records["9"]),
             TABLES["9"],
         ),
-        (
-            f'SplitDL "comes without performance degradation" ({fashion})',
-            "",
-            "",
-        ),
+        (f'SplitDL "comes without performance degradation" ({fashion})', "", ""),
         (
             'GR and PR "both achieve better results with a bitrate smaller by a factor of 5 than the best baselines" '
             "(section 4, figure 2(c): 6CNN on CIFAR-10, i.i.d.)",

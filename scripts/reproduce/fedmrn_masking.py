@@ -42,10 +42,7 @@ ABLATIONS = {
     ),
     "CNN4": _ablation("fedmrn_ablation", [f"experiment=fedmrn/ablation seed={seed}" for seed in SEEDS]),
 }
-NOISES = {
-    "LeNet-5": _noise("fedmrn_noise_lenet5", f"{LENET} rounds=40"),
-    "CNN4": _noise("fedmrn_noise", FASHION),
-}
+NOISES = {"LeNet-5": _noise("fedmrn_noise_lenet5", f"{LENET} rounds=40"), "CNN4": _noise("fedmrn_noise", FASHION)}
 """By the network."""
 EXPERIMENTS = (*ABLATIONS.values(), *NOISES.values())
 

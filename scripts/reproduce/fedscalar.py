@@ -132,11 +132,7 @@ def _claims(digits: Records) -> str:
             "yes, by the factor (d − 1)/(d + 1)",
             closed,
         ),
-        (
-            "by (2/N²) Σ ‖δₙ‖² on every entry (proposition 3.1)",
-            "no, by 2 ‖δ̄‖² in total",
-            closed,
-        ),
+        ("by (2/N²) Σ ‖δₙ‖² on every entry (proposition 3.1)", "no, by 2 ‖δ̄‖² in total", closed),
         ('"a rate of O(1/√K)" for α = 1/√K, by a bound with the term L (d + 4) S G²/√K (theorem 3.1)', "", ""),
     ]
     return claims(rows)

@@ -80,10 +80,7 @@ def _ends(algorithm, module=world.mlp, participation=None) -> list[str]:
 @looped(
     "algorithm, wanted",
     [
-        (
-            ServerPeeks(SGD, ServerSgd(), SIGN, SIGN),
-            "check_server_end: round 1: the model test.theta",
-        ),
+        (ServerPeeks(SGD, ServerSgd(), SIGN, SIGN), "check_server_end: round 1: the model test.theta"),
         (ClientPeeks(SGD, ServerSgd(), SIGN, SIGN), "check_client_ends: round"),
         (UnreadModel(SGD, ServerSgd(), SIGN, DENSE), "check_client_ends: round"),
         (Untold(SGD, Compressor(Dense()), weights="samples"), "check_client_ends: round 1"),

@@ -99,10 +99,7 @@ def test_first_memories() -> None:
         (lambda: Compressor.of(RandK(), predictor="ef21"), "predictor=EF21 makes no sense for RandK as configured"),
         (lambda: Compressor.of(RandK(), predictor="aggregate"), "predictor=Aggregate makes no sense for RandK"),
         (lambda: Compressor.of(TopK(), "error", predictor="ef21"), "predictor is a memory of its own"),
-        (
-            lambda: Compressor.of(TopK(), predictor="last"),
-            "predictor=last must be one of none, aggregate, ef21",
-        ),
+        (lambda: Compressor.of(TopK(), predictor="last"), "predictor=last must be one of none, aggregate, ef21"),
         (lambda: Aggregate(1.5), r"predictor.decay=1.5 must be a number in \[0, 1\]"),
         (
             lambda: Compressor.of(TopK(), predictor="ef21").with_error_feedback("compressor"),

@@ -52,14 +52,8 @@ def test_a_number_is_no_switch() -> None:
 @looped(
     "overrides, line",
     [
-        (
-            ["compressor=topk", "compressor.match_bits=abc"],
-            "compressor.match_bits=abc must be a positive number",
-        ),
-        (
-            ["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"],
-            "compressor.value=abc must be",
-        ),
+        (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a positive number"),
+        (["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"], "compressor.value=abc must be"),
         (["compressor=topk", "compressor.fraction=abc"], r"compressor.fraction=abc must be a number in \(0, 1\]"),
         (["compressor=masked_noise", "compressor.mask=foo"], "compressor.mask=foo must be one of binary, signed"),
         (

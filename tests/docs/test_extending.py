@@ -48,10 +48,7 @@ def write(page: str, folder: Path) -> None:
         path.write_text(text)
 
 
-@pytest.mark.parametrize(
-    ("page", "command"),
-    [(page, command) for page in WRITTEN for command in _commands(page)],
-)
+@pytest.mark.parametrize(("page", "command"), [(page, command) for page in WRITTEN for command in _commands(page)])
 def test_a_part_of_your_own_learns(fedcomp, outside: Path, page: str, command: str) -> None:
     write(page, outside)
     short = ["rounds=30", "eval_every=30", "quiet=true", "pictures=false"]

@@ -115,25 +115,13 @@ def test_chunks_of_recurrent_networks():
 @looped(
     "factory, options, line",
     [
-        (
-            char_lstm,
-            {"vocab_size": None},
-            r"model=char_lstm predicts the next of a sequence of tokens",
-        ),
+        (char_lstm, {"vocab_size": None}, r"model=char_lstm predicts the next of a sequence of tokens"),
         (char_gpt, {"num_outputs": 3}, r"model=char_gpt predicts the next"),
         (partial(char_gpt, width=10, heads=4), {}, r"model.width=10 must be a multiple of model.heads=4"),
         (partial(char_lstm, layers=0), {}, r"model.layers=0 must be a whole number, 1 or more"),
         (partial(char_lstm, hidden=True), {}, r"model.hidden=True must be a whole number"),
-        (
-            lambda: nn.Linear(LENGTH, VOCAB),
-            {},
-            r"does not take inputs of shape \(7,\) of tokens, as the dataset",
-        ),
-        (
-            lambda: nn.Embedding(VOCAB, 4),
-            {},
-            r"gives outputs of shape \(7, 4\), the dataset needs \(5,\); set",
-        ),
+        (lambda: nn.Linear(LENGTH, VOCAB), {}, r"does not take inputs of shape \(7,\) of tokens, as the dataset"),
+        (lambda: nn.Embedding(VOCAB, 4), {}, r"gives outputs of shape \(7, 4\), the dataset needs \(5,\); set"),
     ],
 )
 def test_what_does_not_fit_is_refused(factory, options, line):

@@ -60,10 +60,7 @@ def test_own_network(mine):
     [
         ({"path": None}, r"model.path is None, but must name a class or function, such as mine.Net"),
         ({"path": "Net"}, r"model.path is 'Net'"),
-        (
-            {"path": "nowhere_at_all.Net"},
-            r"there is no module nowhere_at_all: put nowhere_at_all.py into",
-        ),
+        ({"path": "nowhere_at_all.Net"}, r"there is no module nowhere_at_all: put nowhere_at_all.py into"),
         ({"path": "mine_net.Nets"}, r"module mine_net has no class or function Nets"),
         ({"path": "mine_net.ready"}, r"module mine_net has no class or function ready"),
         (
@@ -170,11 +167,7 @@ def test_weights_from_a_file(tmp_path):
         ({"group_norm": 0}, None, r"model.group_norm=0 must be a whole number, 1 or more, or null: a number of groups"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, None, r"model.weights=.*w.pt cannot be read \(.*No such file"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, b"hello", r"model.weights=.*w.pt is no file of torch.save"),
-        (
-            {"name": "squeezenet1_1", "weights": "w.pt"},
-            {"a": torch.zeros(1)},
-            r"are not those of model.name=squeeze",
-        ),
+        ({"name": "squeezenet1_1", "weights": "w.pt"}, {"a": torch.zeros(1)}, r"are not those of model.name=squeeze"),
     ],
 )
 def test_wrong_stock_networks(tmp_path, monkeypatch, options, content, line):

@@ -34,8 +34,7 @@ def _possible(case: AlgorithmCase) -> bool:
 
 
 @pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[] if case.name in FEW else pytest.mark.thorough, id=case.name) for case in CASES],
+    "case", [pytest.param(case, marks=[] if case.name in FEW else pytest.mark.thorough, id=case.name) for case in CASES]
 )
 def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, tmp_path: Path) -> None:
     """The models that the server tests, the metrics of clients, every bit of the ledger, every byte of the messages."""

@@ -42,11 +42,7 @@ def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], gr
     with pytest.raises(ValueError, match=wanted) as refused:
         build_simulation(_compose(*overrides), CPU)
     assert "\n" not in str(refused.value)
-    for remedy in (
-        "(fraction)",
-        "clients of equal weight",
-        "estimator=temporal, or",
-    ):
+    for remedy in ("(fraction)", "clients of equal weight", "estimator=temporal, or"):
         assert remedy in str(refused.value)
 
 

@@ -79,11 +79,7 @@ def test_lines_behind_the_checkpoint_are_written_anew(
 
 
 def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
-    fedcomp: Command,
-    tmp_path: Path,
-    ended: Ended,
-    made: Made,
-    capsys,
+    fedcomp: Command, tmp_path: Path, ended: Ended, made: Made, capsys
 ) -> None:
     ended(5)
     path = folder_of(tmp_path) / "checkpoint.pt"

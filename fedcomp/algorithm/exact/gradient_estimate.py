@@ -29,12 +29,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.exact.local_steps import (
-    check_client,
-    check_no_stats,
-    exactness,
-    gradients,
-)
+from fedcomp.algorithm.exact.local_steps import check_client, check_no_stats, exactness, gradients
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor

@@ -36,13 +36,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import (
-    BIAS,
-    EMBEDDING,
-    ParameterSubset,
-    ParameterTensor,
-    is_normalisation,
-)
+from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.ranges import Within
 from fedcomp.core.validate import is_number
 from fedcomp.random.keys import Key

@@ -163,11 +163,7 @@ def _send_up(layout: LoraLayout, rows: Tensor, kept: Tensor, ctx: Context) -> Te
     fields = {
         "places": places_field(chosen),
         "values": Field(
-            compact(values, chosen),
-            Float(),
-            chosen.sum(1),
-            count_known=True,
-            count_from=lambda row: len(row["places"]),
+            compact(values, chosen), Float(), chosen.sum(1), count_known=True, count_from=lambda row: len(row["places"])
         ),
     }
     if layout.rest.size:

@@ -118,7 +118,4 @@ class FlexLoRA(RankedAdapters):
 def _first(a: Tensor, b: Tensor, num: int) -> Factors:
     """The first `num` rows of a and columns of b, filled up with zeros where there are fewer."""
     lacking = max(0, num - len(a))
-    return (
-        torch.nn.functional.pad(a[:num], (0, 0, 0, lacking)),
-        torch.nn.functional.pad(b[:, :num], (0, lacking)),
-    )
+    return (torch.nn.functional.pad(a[:num], (0, 0, 0, lacking)), torch.nn.functional.pad(b[:, :num], (0, lacking)))

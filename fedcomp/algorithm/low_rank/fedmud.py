@@ -226,14 +226,7 @@ class FedMUD(Algorithm):
         return like.new_zeros(sum(factors.trained)), torch.cat(fixed)
 
     def _train(
-        self,
-        start: Tensor,
-        base: Tensor,
-        fixed: Tensor,
-        stats: Tensor,
-        factors: Factors,
-        cohort: Cohort,
-        ctx: Context,
+        self, start: Tensor, base: Tensor, fixed: Tensor, stats: Tensor, factors: Factors, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor]:
         """Factors and dense parameters [M, F + E] as `value`, from start [F + E]; and the mean statistics [C]."""
         part, num = self.part(ctx.clients.tensors), sum(factors.trained)

@@ -35,13 +35,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
-from fedcomp.algorithm.zeroth_order.two_point import (
-    RunningStats,
-    TwoPoint,
-    check_stats,
-    directions_at_once,
-    finite,
-)
+from fedcomp.algorithm.zeroth_order.two_point import RunningStats, TwoPoint, check_stats, directions_at_once, finite
 from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.compressor.seed import SeedCost, seed_number
 from fedcomp.core.cohort import Cohort, Receivers

@@ -35,12 +35,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
-from fedcomp.algorithm.zeroth_order.two_point import (
-    RunningStats,
-    TwoPoint,
-    check_stats,
-    finite,
-)
+from fedcomp.algorithm.zeroth_order.two_point import RunningStats, TwoPoint, check_stats, finite
 from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.ranges import Whole, Within

@@ -17,13 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.compressor.quantisers.block_scales import (
-    Granularity,
-    block_norms,
-    block_sizes,
-    largest_block,
-    multiply_,
-)
+from fedcomp.compressor.quantisers.block_scales import Granularity, block_norms, block_sizes, largest_block, multiply_
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned

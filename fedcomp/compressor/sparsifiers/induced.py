@@ -15,13 +15,7 @@ from torch import Tensor
 
 from fedcomp.compressor.seed import SeedCost, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
-from fedcomp.compressor.sparsifiers.sparse_indices import (
-    IndexCode,
-    index_code,
-    index_field,
-    index_layout,
-    read_indices,
-)
+from fedcomp.compressor.sparsifiers.sparse_indices import IndexCode, index_code, index_field, index_layout, read_indices
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import add_distinct_, scatter_distinct_
 from fedcomp.core.validate import OptionError

@@ -18,13 +18,7 @@ from torch import Tensor
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import Sparsifier
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
-from fedcomp.compressor.sparsifiers.sparse_indices import (
-    IndexCode,
-    index_code,
-    index_field,
-    index_layout,
-    read_indices,
-)
+from fedcomp.compressor.sparsifiers.sparse_indices import IndexCode, index_code, index_field, index_layout, read_indices
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge

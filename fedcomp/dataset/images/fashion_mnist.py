@@ -18,18 +18,7 @@ if TYPE_CHECKING:
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's and Ubuntu's package dataset-fashion-mnist has the four files, gzipped."""
-CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 def load(

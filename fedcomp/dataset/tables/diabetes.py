@@ -18,10 +18,7 @@ FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def load(
-    test_fraction: float = 0.2,
-    split_seed: int = 0,
-    scaling: Scaling = "z_score",
-    target_scaling: Scaling = "z_score",
+    test_fraction: float = 0.2, split_seed: int = 0, scaling: Scaling = "z_score", target_scaling: Scaling = "z_score"
 ) -> Dataset:
     """Regression of the disease's progression after a year on ten measurements, in their own units before scaling.
 

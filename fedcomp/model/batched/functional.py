@@ -133,13 +133,7 @@ class Functional(Model):
             return None
 
     def _agrees(
-        self,
-        form: Form,
-        with_grad: bool,
-        found: Gradient,
-        theta: Tensor,
-        batch: Batch,
-        draws: StepDraws | None,
+        self, form: Form, with_grad: bool, found: Gradient, theta: Tensor, batch: Batch, draws: StepDraws | None
     ) -> bool:
         """Whether the first two clients, computed one after another, get what they got among all."""
         what = f"{'gradients' if with_grad else 'losses'}{' of padded batches' if batch.weight is not None else ''}"

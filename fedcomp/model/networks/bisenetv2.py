@@ -124,8 +124,7 @@ class ExpandDown(nn.Module):
         )
         self.last = nn.BatchNorm2d(out)
         self.shortcut = nn.Sequential(
-            _conv(channels, channels, stride=2, groups=channels, relu=False),
-            _conv(channels, out, kernel=1, relu=False),
+            _conv(channels, channels, stride=2, groups=channels, relu=False), _conv(channels, out, kernel=1, relu=False)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import (
-    Coding,
-    WireError,
-    bits_for,
-    check_within,
-    row_bits,
-    sum_sent,
-    to_row,
-)
+from fedcomp.wire.coding.contract import Coding, WireError, bits_for, check_within, row_bits, sum_sent, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import bits_of, nonzero_indices
 

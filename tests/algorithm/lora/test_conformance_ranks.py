@@ -17,11 +17,7 @@ RANKS, TOPK = {1: 0.5, 2: 0.5}, Compressor(TopK(0.2, "index"))
 def _stacks(dim, stats, layers, cohort):
     """The whole cohort's adapters to all."""
     each = 32 * dim
-    return {
-        "uplink": cohort * each,
-        "downlink": world.NUM_CLIENTS * cohort * each,
-        "broadcast": cohort * each,
-    }
+    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * cohort * each, "broadcast": cohort * each}
 
 
 def _sums(dim, stats, layers, cohort):

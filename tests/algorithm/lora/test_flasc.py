@@ -55,8 +55,7 @@ def test_what_is_tested_is_what_the_next_cohort_is_sent(mask: str, monkeypatch) 
     tested = sim.algorithm.evaluation_models(state, sim.key)["test"].theta[0]
     real = FLASC_025.down.__class__.model
     monkeypatch.setattr(
-        "fedcomp.algorithm.lora.flasc.MaskedModel.model",
-        lambda *args: got.append(real(*args)) or got[-1],
+        "fedcomp.algorithm.lora.flasc.MaskedModel.model", lambda *args: got.append(real(*args)) or got[-1]
     )
     sim.round(3, state, Ledger())
     assert torch.equal(got[0][0], tested)

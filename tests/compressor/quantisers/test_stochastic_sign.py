@@ -8,12 +8,7 @@ from tests.compressor.mean_and_error import check_mean_and_error, decode_repeate
 from tests.looped import looped
 
 U = heavy(60)
-SCALES = {
-    "max": float(U.abs().max()),
-    "l2": float(U.norm()),
-    "mean_abs": 1.5 * float(U.abs().mean()),
-    "fixed": 2.0,
-}
+SCALES = {"max": float(U.abs().max()), "l2": float(U.norm()), "mean_abs": 1.5 * float(U.abs().mean()), "fixed": 2.0}
 
 
 @looped("scale", SCALES)

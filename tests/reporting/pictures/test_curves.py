@@ -43,12 +43,7 @@ def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Pat
         ("sign", (("dataset", "mnist"),)),
     ]
     found = curves(groups, [ACCURACY, LOSS])
-    assert [one.name for one in found] == [
-        "curves-digits",
-        "curves-mnist",
-        "curves-loss-digits",
-        "curves-loss-mnist",
-    ]
+    assert [one.name for one in found] == ["curves-digits", "curves-mnist", "curves-loss-digits", "curves-loss-mnist"]
     assert [panel.x.title.split()[0] for panel in found[0].panels] == ["uplink", "downlink", "total", "round"]
     assert found[0].panels[3].series[0].y.tolist() == [10, 50, 75]
     assert found[0].order == found[1].order == ("sign", "topk")

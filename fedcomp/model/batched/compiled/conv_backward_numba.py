@@ -35,13 +35,7 @@ SPAN = 512
 
 @compiled
 def unpool(
-    g: np.ndarray,
-    masks: np.ndarray,
-    gz: np.ndarray,
-    y: int,
-    first: int,
-    strides: tuple[int, int, int],
-    size: Geometry,
+    g: np.ndarray, masks: np.ndarray, gz: np.ndarray, y: int, first: int, strides: tuple[int, int, int], size: Geometry
 ) -> None:
     """The gradient at the convolution's outputs of one row of windows, from row y of g (O, H', W', B) and masks.
 
