@@ -16,12 +16,7 @@ from fedcomp.client.svrg import Svrg
 
 @dataclass(frozen=True)
 class FedAvgSVRG(FedAvg):
-    """FedAvg with SVRG at the clients.
-
-    Attributes:
-        client, server, uplink, downlink, sends: as FedAvg's. weights: "uniform" as in the paper, or "samples".
-        needs: the local solver that makes it what it is.
-    """
+    """FedAvg with SVRG at the clients; the arguments are FedAvg's, `weights` "uniform" as in the paper."""
 
     needs: ClassVar[Mapping[str, type]] = {"client": Svrg}
 

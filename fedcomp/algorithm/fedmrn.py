@@ -58,14 +58,10 @@ class FedMRN(Algorithm):
     """Local training of masks over noise, weighted mean of the masked noises, server step.
 
     Attributes:
-        client: trains u. server: steps along the mean masked noise. downlink: carries the model or the step.
-        mask, noise, alpha, seed: see compressor/masked_noise.py.
-        sm: draw masks (stochastic masking); false: the noise that points the same way as u (nothing in training where
-            u = 0; of signed masks the bit that is sent has no such value: it says -1 there).
-        pm: mask a growing share of the entries (progressive masking); false: all of them in every step.
-        ramp: share of the local steps after which all entries are masked, in (0, 1].
-        power: p = (tau / (ramp S)) ** power, above 0.
-        mask_batchnorm: mask normalisation layers' parameters too, instead of sending them dense.
+        client: trains u. mask, noise, alpha, seed_cost: see compressor/masked_noise.py.
+        sm: false: the noise that points the same way as u (nothing in training where u = 0; of signed masks the bit
+            that is sent has no such value: it says -1 there).
+        ramp, power: of progressive masking (pm), p = (tau / (ramp S)) ** power.
     """
 
     client: LocalSolver

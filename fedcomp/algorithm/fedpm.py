@@ -38,12 +38,9 @@ class FedPM(MaskProbabilities):
 
     Attributes:
         client to test_samples: see `MaskProbabilities`.
-        reset_every: rounds between resets of the posterior; 0: never.
         coding: plain, one bit an entry; arithmetic, coded by the mask's share of ones, sent beside it; prior, coded by
             the probabilities theta that the server sent. A mask that is shorter plain is sent plain: one bit says
             which, so that a message has at most d + 1 bits.
-        weights: "uniform", as in the paper, or "samples".
-        persist_optimizer: keep each client's moments from round to round, 2 D floats a client.
     """
 
     reset_every: Annotated[int, Whole(0, "a number of rounds; 0 for never")] = 1

@@ -51,8 +51,6 @@ class FedScalar(Algorithm):
     """x <- x + (1/c) sum_n r_n v_n with r_n = <delta_n, v_n>, delta_n the signed change of S local steps.
 
     Attributes:
-        client: trains locally.
-        vector: shared, one random vector a round (v1); per_agent, each agent's own (v2, v3).
         distribution, num_projections, directions: of the vectors, see `Projection`.
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
         seed_cost: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the

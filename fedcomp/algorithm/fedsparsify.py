@@ -39,11 +39,8 @@ class FedSparsify(Algorithm):
     """Pruning during local training, mean of the sparse models.
 
     Attributes:
-        client: trains locally.
-        sparsity: s_T, share of weights that are zero, in [0, 1).
-        schedule: constant, or progressive from `first_sparsity` (s_0).
-        start: t_0, rounds before it grows. every: F, rounds between its changes.
-        merge: mean or majority. positions: how indices are written (compressor/sparsifiers/topk.py).
+        sparsity, first_sparsity, start, every: s_T, s_0, t_0 and F.
+        positions: how indices are written (compressor/sparsifiers/topk.py).
     """
 
     client: LocalSolver

@@ -57,12 +57,7 @@ class FetchSGD(Algorithm):
     """Sketched changes up, the k largest entries of the server's sketch down.
 
     Attributes:
-        client: trains locally.
-        rows, columns, fraction: r, c and r c / D of the sketch, see `CountSketch`.
-        k: entries of a step; null: as `share` says. share: k over D, in (0, 1].
-        lr: eta. rho: momentum, in [0, 1).
-        clear: zero or subtract. mask_momentum: whether the cells of a step are cleared in u too.
-        positions: how a step's indices are written (compressor/sparsifiers/sparse_indices.py).
+        rows, columns, fraction: r, c and r c / D of the sketch, see `CountSketch`. share: k over D. lr: eta.
     """
 
     client: LocalSolver

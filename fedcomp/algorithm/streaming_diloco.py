@@ -71,10 +71,7 @@ class StreamingDiLoCo(Algorithm):
 
     Attributes:
         client: the inner optimizer; its `steps` are H / P. server: the outer one, of each fragment by itself.
-        uplink: carries Delta_p. downlink: carries the outer step.
-        fragments: P. pattern: balanced, strided or sequential (`fragments_of`).
-        tau: local steps from sending to arrival, at least 0, below H.
-        alpha: share of its own fragment that a worker keeps, in [0, 1]; 1: workers never hear of each other.
+        uplink: carries Delta_p. downlink: carries the outer step. fragments: P. pattern: see `fragments_of`.
     """
 
     client: LocalSolver

@@ -15,13 +15,7 @@ from fedcomp.core.ranges import Within
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(MinibatchSolver):
-    """Adam as torch.optim.Adam computes it, or torch.optim.AdamW.
-
-    Attributes:
-        beta1, beta2: decay of the first and second moment, in [0, 1). eps: added to the root of the second moment.
-        weight_decay: L2 penalty's factor, added to the gradient; at least 0.
-        decoupled: theta <- (1 - lr weight_decay) theta before each step instead, as AdamW does.
-    """
+    """Adam as torch.optim.Adam computes it, or torch.optim.AdamW, whose decay is `decoupled`."""
 
     beta1: Annotated[float, Within("[0, 1)")] = 0.9
     beta2: Annotated[float, Within("[0, 1)")] = 0.999

@@ -18,10 +18,7 @@ from fedcomp.model.contract import Gradient
 class GD(LocalSolver):
     """theta <- theta - lr (grad f_i(theta) + weight_decay theta), `steps` times.
 
-    Attributes:
-        steps: gradients a round. weight_decay: L2 penalty's factor, at least 0.
-        batch_size: samples of a client whose gradients are computed at once; changes results by rounding only, and,
-            with dropout, by which masks are drawn.
+    `batch_size` changes results by rounding only, and, with dropout, by which masks are drawn.
     """
 
     fixed_samples: ClassVar[bool] = True

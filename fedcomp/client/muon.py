@@ -46,9 +46,7 @@ class Muon(MinibatchSolver):
     """Muon for weight matrices, AdamW for the rest; fresh memories every round unless it is given earlier ones.
 
     Attributes:
-        momentum: mu, in [0, 1). scale: spectral_norm or rms_norm. weight_decay: wd of either part, at least 0.
-        skip_last: how many weight matrices at the end AdamW trains.
-        adam_lr: AdamW's learning rate; its schedule is that of `lr`. beta1, beta2, eps: as in `Adam`.
+        momentum: mu. weight_decay: wd of either part. adam_lr: of AdamW; its schedule is that of `lr`.
         tensors: the model's parameter tensors, which `on` takes from the clients.
     """
 

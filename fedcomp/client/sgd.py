@@ -11,11 +11,7 @@ from fedcomp.core.ranges import Within
 
 @dataclass(frozen=True, kw_only=True)
 class Sgd(MinibatchSolver):
-    """g <- grad + weight_decay * theta; v <- momentum * v + g; theta <- theta - lr * v. Fresh v every round.
-
-    Attributes:
-        momentum: in [0, 1). weight_decay: L2 penalty's factor, at least 0.
-    """
+    """g <- grad + weight_decay * theta; v <- momentum * v + g; theta <- theta - lr * v. Fresh v every round."""
 
     momentum: Annotated[float, Within("[0, 1)")] = 0.0
     weight_decay: Annotated[float, Within("[0, inf)")] = 0.0

@@ -37,13 +37,11 @@ class LocalSolver(CheckedOptions, ABC):
     """Steps along gradients: theta <- theta - lr g, of mini-batches unless a solver overrides `gradients`.
 
     Attributes:
-        lr: learning rate at round 0.
-        batch_size: samples of a step.
+        lr: learning rate at round 0. lr_final: linear and cosine end at this share of it; exponential multiplies by it
+            every round.
         clip_norm: largest Euclidean norm of a client's direction; longer ones are scaled down. None: no clipping.
-        schedule: how the learning rate changes over rounds: constant, linear, cosine, inverse_sqrt, exponential.
-        lr_final: linear and cosine end at this share of `lr`; exponential multiplies by it every round.
-        proximal: mu of FedProx, at least 0: mu (theta - start) is added to every gradient, before clipping; start is
-            where the client begins the round.
+        proximal: mu of FedProx: mu (theta - start) is added to every gradient, before clipping; start is where the
+            client begins the round.
     """
 
     lr: Annotated[float, Within("(0, inf)")]

@@ -44,10 +44,7 @@ from fedcomp.model.contract import Batch, Gradient
 class Svrg(LocalSolver):
     """S snapshots with M inner steps each.
 
-    Attributes:
-        snapshots: S. inner_steps: M. batch_size: samples of an inner step.
-        snapshot_batch_size: samples of a client whose gradients are computed at once for a full gradient; changes
-            results by rounding only, and, with dropout, by which masks are drawn.
+    `snapshot_batch_size` changes results by rounding only, and, with dropout, by which masks are drawn.
     """
 
     fixed_samples: ClassVar[bool] = True

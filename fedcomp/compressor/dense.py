@@ -20,11 +20,7 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": to
 
 @dataclass(frozen=True)
 class Dense(Codec):
-    """Sends x itself.
-
-    Attributes:
-        precision: float32, float16 or bfloat16.
-    """
+    """Sends x itself."""
 
     precision: Literal["float32", "float16", "bfloat16"] = "float32"
     contractive = True

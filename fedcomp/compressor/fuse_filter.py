@@ -37,11 +37,7 @@ WORDS = 4
 
 @dataclass(frozen=True)
 class FuseFilter(CheckedOptions):
-    """Sends sets of positions.
-
-    Attributes:
-        fingerprint: f, bits of a cell: 4, 8, 12 or 16. arity: cells of a position, 3 or 4.
-    """
+    """Sends sets of positions; `fingerprint` is f."""
 
     fingerprint: Fingerprint = 8
     arity: Arity = 4

@@ -53,12 +53,8 @@ class MaskedNoise(Codec):
     """Sends a mask over shared noise; biased, except where the module says.
 
     Attributes:
-        mask: binary, {0, 1}, or signed, {-1, 1}.
         noise: uniform, alpha U(-1, 1); gaussian, alpha N(0, 1); bernoulli, +-alpha with equal probability.
-        alpha: magnitude of the noise, in units of u; null: 0.01 for binary masks and 0.005 for signed ones.
-        stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n), and -1 where u = 0, since a bit has no
-            third value.
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        stochastic: false: m = [u n > 0] or sign(u n), and -1 where u = 0, since a bit has no third value.
     """
 
     mask: Mask = "binary"

@@ -107,11 +107,7 @@ class NoPrediction(Predictor):
 
 @dataclass(frozen=True)
 class Aggregate(Predictor):
-    """The last mean, times `decay`.
-
-    Attributes:
-        decay: in [0, 1]: 1 is CAFe, 0 sends vectors as they are.
-    """
+    """The last mean, times `decay`: 1 is CAFe, 0 sends vectors as they are."""
 
     decay: Annotated[float, Within("[0, 1]", "1 is the last mean itself")] = 1.0
 

@@ -55,21 +55,17 @@ def load(
     target_scaling: Scaling = "min_max",
     name: str = "huggingface",
 ) -> Dataset:
-    """The columns of `root/path`.
+    """The columns of `root/path`, the folder that `save_to_disk` wrote: of one split, or of several by name.
 
     Args:
-        path: the folder that `save_to_disk` wrote: of one split, or of several by name; a relative one starts from
-            `root`.
         input: the column of pictures or of texts; None: the only one of pictures, else, without `target`, the only one
             of texts, else a table of the columns `features`.
         target: the column to predict: classes, or for a table a number. None: the only column of class labels; for
             texts without one the next byte.
-        test: the split to test with. None, or no split of that name: `test_fraction` of `train` is held out.
-        test_fraction: of each class, or of a table's rows, or of texts, drawn by `split_seed`.
-        size, channels, mean, std, crop_padding, flip: of pictures, as in `image_folder`.
+        test: the split to test with. None, or no split of that name: `test_fraction` of `train` is held out, of each
+            class, or of a table's rows, or of texts, drawn by `split_seed`.
         window: L: the next byte is predicted after each byte of windows that lie side by side; classes from the first L
             bytes of a text.
-        features, exclude, missing, scaling, target_scaling: of a table, as in `csv`.
     Raises:
         ValueError: `datasets` is not installed, a folder that it did not save, a missing split or column, a column
             whose type cannot be used, or an argument out of range.

@@ -59,10 +59,8 @@ def load(
     character is a target of both. All roles' test windows are pooled; roles too short for one still train.
 
     Args:
-        max_test: test windows; of more, every k-th is taken. None: all.
         delete: characters to leave out of the text; any other that is not in `ALPHABET` is an error.
         targets: "last": y [n], the character after a window, as in LEAF; "all": y [n, L], the next of every position.
-        bytes: tokens are those of `byte_tokens`, of any text, rather than LEAF's symbols.
     Raises:
         ValueError: an argument outside its range, or a file that is missing or is no such text.
     """

@@ -47,12 +47,7 @@ class BestAccuracy:
 
 @dataclass(frozen=True)
 class BitsToTarget(CheckedOptions):
-    """bits/<way> at the first evaluation with test/accuracy >= target; infinite for a run that never gets there.
-
-    Attributes:
-        target: a fraction in (0, 1].
-        way: which bits: total (uplink + downlink), uplink, downlink, broadcast.
-    """
+    """bits/<way> at the first evaluation with test/accuracy >= target; infinite for a run that never gets there."""
 
     target: Annotated[float, Within("(0, 1]", "an accuracy, 0.9 for 90 %")] = 0.9
     way: Way = "total"

@@ -33,9 +33,7 @@ class Ends(NamedTuple):
 class Pareto(CheckedOptions):
     """As much accuracy for as few bits as possible.
 
-    Attributes:
-        way: which bits: total (uplink + downlink), uplink, downlink, broadcast.
-        accuracy_from, bits_to: the reference point of the hypervolume; `bits_to` None: the most of any run compared.
+    The hypervolume's reference point is `accuracy_from` and `bits_to`; None: the most bits of any run compared.
     """
 
     way: Way = "total"

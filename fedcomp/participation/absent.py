@@ -43,12 +43,7 @@ class WithoutAbsent:
 
 
 class AbsentOfFile(WithoutAbsent):
-    """`WithoutAbsent` of the `absent.json` that a run between processes leaves in its folder.
-
-    Args:
-        drawn: the rule of that run. path: of the file.
-        contents: its fingerprint, which a run's `config.yaml` has; None: any file.
-    """
+    """`WithoutAbsent` of the `absent.json` that a run between processes left in its folder; `drawn`: its rule."""
 
     def __init__(self, drawn: Participation, path: str, contents: str | None = None) -> None:
         if not path:

@@ -17,9 +17,6 @@ class Uniform(Participation):
 
     With equal importance its expectation is the average over all N clients. With unequal importance it is biased a
     little, as a ratio of two random sums is; this is what FedAvg does, and what FedMRN's official code does.
-
-    Attributes:
-        num_participants: M, 1 to N.
     """
 
     num_participants: int = 10

@@ -25,20 +25,17 @@ class Dirichlet(Partition):
     """Class proportions from a Dirichlet distribution; every sample is dealt.
 
     Attributes:
-        alpha: concentration, above 0; large is IID.
         variant: "per_class": of each class, client i gets the share p_i, p ~ Dir(alpha 1_N); sizes differ.
             "per_client": client i draws samples by class with its own q_i ~ Dir(alpha C r), r the classes' shares of
             the data, until it holds n / N (sizes differ by one at most). Samples are not replaced: where a class runs
-            out, its share of q_i goes to the classes left, in proportion to q_i, or, if it wants none of those, to
-            the samples left, as they come. Clients are served in random order; the last take what is left. So
-            what clients hold differs from their q_i: with alpha 0.1 and 10 classes of 1,000 samples the label entropy
-            of a client is 1.14 nats in the mean over 5 clients and 0.77 over 100, and that of the q_i is psi(2) -
-            psi(1.1) = 0.847. A run says what it got in run.log and under partition.png.
-            "hsu": the same with q_i ~ Dir(alpha r), the paper's own alpha.
+            out, its share of q_i goes to the classes left, in proportion to q_i, or, if it wants none of those, to the
+            samples left, as they come. Clients are served in random order; the last take what is left. So what clients
+            hold differs from their q_i: with alpha 0.1 and 10 classes of 1,000 samples the label entropy of a client is
+            1.14 nats in the mean over 5 clients and 0.77 over 100, and that of the q_i is psi(2) - psi(1.1) = 0.847. A
+            run says what it got in run.log and under partition.png. "hsu": the same with q_i ~ Dir(alpha r), the
+            paper's own alpha.
         balance: for per_class: a client that holds n / N samples or more gets none of the classes still to be dealt.
-        min_size: samples that the smallest client must hold; otherwise everything is drawn again.
-        max_tries: draws before giving up.
-        seed: as in `Partition`. FedMRN fixes one partition for all its runs.
+        seed: FedMRN fixes one partition for all its runs.
     """
 
     alpha: Annotated[float, Within("(0, inf)")] = 0.3

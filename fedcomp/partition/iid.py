@@ -11,10 +11,7 @@ from fedcomp.random.keys import Key
 
 @dataclass(frozen=True)
 class IID(Partition):
-    """A random permutation in N parts whose sizes differ by one sample at most.
-
-    Attributes:
-    """
+    """A random permutation in N parts whose sizes differ by one sample at most."""
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

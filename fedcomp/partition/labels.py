@@ -21,11 +21,10 @@ class Labels(Partition):
     """Each client holds k labels; each class is shuffled and cut evenly over the clients that hold it.
 
     Attributes:
-        labels_per_client: k, 1 or more, at most the number of classes C.
-        variant: "balanced": client after client takes the k labels that the fewest clients hold so far, the lower
-            label first. 100 clients with 3 of 10 labels make 10 distinct sets {0,1,2}, {3,4,5}, {6,7,8}, {9,0,1}, ...
-            "random": each client draws k distinct labels; a label that no client drew then replaces a random holding
-            of a label that several clients hold, so that every sample is used.
+        variant: "balanced": client after client takes the k labels that the fewest clients hold so far, the lower label
+            first. 100 clients with 3 of 10 labels make 10 distinct sets {0,1,2}, {3,4,5}, {6,7,8}, {9,0,1}, ...
+            "random": each client draws k distinct labels; a label that no client drew then replaces a random holding of
+            a label that several clients hold, so that every sample is used.
     """
 
     labels_per_client: Annotated[int, Whole()] = 3

@@ -20,10 +20,6 @@ class Natural(Partition):
 
     N is the number of owners with enough samples (`num_clients=null`), or that many of them drawn by the key. The
     samples of the other owners are not used.
-
-    Attributes:
-        min_size: owners with fewer training samples are left out, 1 or more.
-        seed: as in `Partition`; without effect where all owners are clients.
     """
 
     min_size: Annotated[int, Whole()] = 1

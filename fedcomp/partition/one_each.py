@@ -11,11 +11,7 @@ from fedcomp.random.keys import Key
 
 @dataclass(frozen=True)
 class OneEach(Partition):
-    """As many clients as samples, in the samples' order; nothing is drawn.
-
-    Attributes:
-        seed: as in `Partition`; without effect.
-    """
+    """As many clients as samples, in the samples' order; nothing is drawn."""
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -21,9 +21,6 @@ class Shards(Partition):
 
     A shard is a run of samples sorted by label (equal labels keep their order in the dataset), so that few shards hold
     more than one class, and a client sees about s classes.
-
-    Attributes:
-        shards_per_client: s, 1 or more.
     """
 
     shards_per_client: Annotated[int, Whole()] = 2

@@ -14,11 +14,7 @@ from fedcomp.server.contract import ServerOptimizer, Slots
 
 @dataclass(frozen=True)
 class Adam(ServerOptimizer):
-    """m <- b1 m + (1 - b1) u; v <- b2 v + (1 - b2) u^2; theta <- theta + lr * m / (sqrt(v) + eps).
-
-    Attributes:
-        lr: server learning rate. beta1, beta2: in [0, 1). eps: degree of adaptivity (the paper's tau).
-    """
+    """m <- b1 m + (1 - b1) u; v <- b2 v + (1 - b2) u^2; theta <- theta + lr * m / (sqrt(v) + eps)."""
 
     lr: Annotated[float, Within("(0, inf)")] = 0.01
     beta1: Annotated[float, Within("[0, 1)")] = 0.9

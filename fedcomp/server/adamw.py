@@ -18,10 +18,7 @@ from fedcomp.server.contract import ServerOptimizer, Slots
 class AdamW(ServerOptimizer):
     """m <- b1 m + (1 - b1) u; v <- b2 v + (1 - b2) u^2; theta <- theta - lr w theta + lr m^ / (sqrt(v^) + eps).
 
-    m^ = m / (1 - b1^t) and v^ = v / (1 - b2^t) at step t = 1, 2, ...
-
-    Attributes:
-        lr: server learning rate. beta1, beta2: in [0, 1). eps: above 0. weight_decay: w, 0 or more.
+    m^ = m / (1 - b1^t) and v^ = v / (1 - b2^t) at step t = 1, 2, ...; w is `weight_decay`.
     """
 
     lr: Annotated[float, Within("(0, inf)")] = 1e-3

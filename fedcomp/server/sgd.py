@@ -19,9 +19,7 @@ from fedcomp.server.contract import ServerOptimizer, Slots
 class Sgd(ServerOptimizer):
     """v <- momentum * v + update; theta <- theta + lr * v. lr = 1 without momentum is FedAvg.
 
-    Attributes:
-        lr: server learning rate. momentum: in [0, 1).
-        nesterov: theta <- theta + lr * (update + momentum * v) instead; needs a momentum above 0.
+    With `nesterov` theta <- theta + lr * (update + momentum * v) instead.
     """
 
     lr: Annotated[float, Within("(0, inf)")] = 1.0

@@ -30,19 +30,10 @@ MAX_WITHOUT_VALUE = 2
 
 @dataclass(frozen=True)
 class Optuna(CheckedOptions):
-    """Proposes `n_jobs` points at a time until the study holds `n_trials`.
+    """Proposes `n_jobs` points at a time until the study holds `n_trials`, failed ones included.
 
     Trials of an earlier session count: the same command resumes the study, and trials that were under
     way when it was stopped are run again (their runs resume from their checkpoints).
-
-    Attributes:
-        folder: where the study's file lies, unless `storage` (a URL: sqlite:///study.db) says otherwise.
-        study: its name; another one starts anew.
-        n_trials: how many there are in all, failed ones included. n_jobs: how many this command runs at once.
-        sampler: tpe, random, or nsga2 (made for two objectives); each searches for one, or for the front of two.
-        startup: tpe: random trials before it learns from them; nsga2: trials of a generation.
-        seed: of the sampler.
-        shared: whether several commands may work on the study at once, each with a launcher of its own.
     """
 
     prefix: ClassVar[str] = "sweeper."

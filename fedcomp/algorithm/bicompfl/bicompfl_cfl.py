@@ -54,13 +54,7 @@ class BiCompFLCFLState:
 
 @dataclass(frozen=True)
 class BiCompFLCFL(Algorithm):
-    """Local training, messages relayed, a common step.
-
-    Attributes:
-        client: trains locally. server: the step along the mean, which all take.
-        uplink: carries y_i - x to everybody. relay: plain or xor, what a broadcast of the relayed messages costs.
-        weights: "uniform" or "samples". ef21: send differences to what everybody knows of the client's updates.
-    """
+    """Local training, messages relayed, a common step; the uplink carries y_i - x to everybody."""
 
     client: LocalSolver
     server: ServerOptimizer

@@ -65,10 +65,7 @@ class BiCompFLGR(CodedMasks):
     Attributes:
         candidates: shared by all clients, as in the text, or per_client: as many bits, n times the random numbers, and
             less variance where clients would choose alike (compressor/mrc/codec.py).
-        reconstruct: code the server's mean for the way down, instead of passing indices on.
-        relay: plain or xor, what a broadcast of the relayed messages costs.
-        allocation: fixed, adaptive or adaptive_avg. longest, smallest, phi, two_sided, capacity: see
-            compressor/mrc/allocation/.
+        allocation to capacity: see compressor/mrc/allocation/.
     """
 
     candidates: CandidateSource = "shared"

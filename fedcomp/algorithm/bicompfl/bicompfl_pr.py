@@ -59,13 +59,7 @@ class BiCompFLPRState:
 
 @dataclass(frozen=True, kw_only=True)
 class BiCompFLPR(Rest, CodedMasks):
-    """Masks coded with private randomness.
-
-    Attributes:
-        split_downlink: send each client a part of the blocks.
-        rest, mix_share, mix_half_after, mix_until: what it does with the others, see `Rest`.
-        optimise_prior: mix the uplink's prior.
-    """
+    """Masks coded with private randomness; for the blocks that a client is not sent see `Rest`."""
 
     split_downlink: bool = False
     optimise_prior: bool = False

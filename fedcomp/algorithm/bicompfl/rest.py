@@ -31,14 +31,7 @@ STEPS = 1 << 20
 
 @dataclass(frozen=True)
 class Rest(CheckedOptions):
-    """The rule for the other blocks.
-
-    Attributes:
-        rest: keep, qhat or mix.
-        mix_share: eta in the first round; None: 0.2.
-        mix_half_after: rounds after which it is half as large; None: it stays.
-        mix_until: the round from which blocks are kept; None: never.
-    """
+    """The rule for the other blocks; `mix_share` is eta."""
 
     rest: Literal["keep", "qhat", "mix"] = "keep"
     mix_share: Annotated[float | None, Within("(0, 1]", "the share of what was sent")] = None

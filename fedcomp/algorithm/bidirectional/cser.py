@@ -46,12 +46,7 @@ class CSERState:
 
 @dataclass(frozen=True)
 class CSER(LocalModels):
-    """Error reset.
-
-    Attributes:
-        client, server: see `LocalModels`. uplink: C, carries u_i and every `period` rounds a_i. downlink: their means.
-        period: H, rounds from one reset to the next.
-    """
+    """Error reset: the uplink carries u_i and every `period` (H) rounds a_i, the downlink their means."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,8 +54,7 @@ class LIEC(LocalModels):
 
     Attributes:
         client, server, uplink: see `LocalModels`. downlink: carries the server's vector, with an error memory.
-        period: H, rounds from one averaging of the models to the next.
-        fused_average: averaging rounds send x_i + eta u_i instead of both.
+        period: H. fused_average: averaging rounds send x_i + eta u_i instead of both.
     """
 
     fused_average: bool = False

@@ -32,11 +32,9 @@ def Neolithic(
     sends: str = "mean_update",
     passes: int = 2,
 ) -> FedAvg:
-    """DoubleSqueeze with R messages a vector in either direction; the other arguments are DoubleSqueeze's.
+    """DoubleSqueeze with `passes` (R) messages a vector in either direction; the other arguments are DoubleSqueeze's.
 
-    Args:
-        passes: R; 1 is DoubleSqueeze. A near-lossless compressor, such as dense, leaves nothing to send again and is
-            used once.
+    A near-lossless compressor, such as dense, leaves nothing to send again and is used once.
     """
     check_count("algorithm.passes", passes)
     once = DoubleSqueeze(client, server, uplink, downlink, weights, sends)

@@ -64,12 +64,7 @@ class GradientEstimate(Algorithm):
 
     Attributes:
         client: gd, or sgd for stochastic gradients; its learning rate is gamma. server: steps along -gamma mean g_i.
-        uplink: C_i, unbiased.
-        estimate: "dasha" or "marina".
-        a: of DASHA, in (0, 1]; None: 1 / (2 omega + 1).
-        p: of MARINA, chance of whole gradients; None: 1 / (1 + omega).
-        omega: the codec's variance; None: in closed form.
-        start: of DASHA, "zero" (g_i = 0) or "gradient" (g_i = h_i, sent whole in the first round).
+        uplink: C_i, unbiased. start: zero, g_i = 0; gradient, g_i = h_i, sent whole in the first round.
     """
 
     client: LocalSolver

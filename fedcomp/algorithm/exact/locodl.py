@@ -91,12 +91,7 @@ class LoCoDL(Algorithm):
 
     Attributes:
         client: gd, or sgd for stochastic gradients; its learning rate is gamma. uplink: C_i, unbiased.
-        p: chance that an iteration communicates; None: balanced, from `convexity`.
-        rho, chi: above 0; None: 1 / (1 + omega_av).
-        omega: the codec's variance; None: in closed form.
-        smoothness, convexity: L and mu of the f_i, if known; None for mu: the weight decay.
-        schedule: "random", a number of iterations drawn for each round; "period", 1 / p rounded.
-        relay: the server forwards the messages d_i to all others instead of sending dbar.
+        smoothness, convexity: L and mu of the f_i. relay: the messages d_i go to all others instead of dbar.
     """
 
     client: LocalSolver

@@ -122,10 +122,7 @@ class Tamuna(Algorithm):
 
     Attributes:
         client: gd, or sgd for stochastic gradients; its learning rate is gamma.
-        sparsity: s, by how many clients of a round each entry is sent: 2 to c; c is no compression.
-        p: 1 / p is the mean number of local steps; None: from `smoothness` and `convexity`.
-        chi: above 0; None: n (s - 1) / (s (n - 1)).
-        smoothness, convexity: L and mu of the f_i, if known.
+        sparsity: s; c is no compression. smoothness, convexity: L and mu of the f_i.
     """
 
     client: LocalSolver

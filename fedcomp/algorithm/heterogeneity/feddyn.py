@@ -60,10 +60,8 @@ class FedDyn(Algorithm):
     """Dynamic regularisation.
 
     Attributes:
-        client: finds y_i, by steps along the corrected gradient.
+        client: finds y_i, by steps along the corrected gradient. alpha: in units of the curvature.
         uplink: C, carries y_i - x. The downlink is dense: x, 32 D bits.
-        alpha: above 0, in units of the curvature.
-        weights: "uniform" (the mean over clients is minimised) or "samples" (the mean over samples).
     """
 
     client: LocalSolver

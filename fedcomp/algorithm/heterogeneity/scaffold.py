@@ -54,10 +54,8 @@ class Scaffold(Algorithm):
     """Control variates in two vectors each way.
 
     Attributes:
-        client: trains locally. server: its learning rate is eta_g.
-        uplink: C, carries both vectors. The downlink is dense: x and c, 64 D bits.
-        option: "I", c_i+ is a full local gradient; "II", the mean of the local steps' gradients.
-        alpha: in (0, 1]; None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
+        server: its learning rate is eta_g. uplink: C, carries both vectors. The downlink is dense: x and c, 64 D bits.
+        alpha: None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
     """
 
     client: LocalSolver

@@ -66,9 +66,9 @@ class Scallion(Algorithm):
     """Control variates in one compressed vector.
 
     Attributes:
-        client: trains locally, with plain steps. server: its learning rate is eta_g.
-        uplink: C. downlink: carries q, or x and c if it is dense.
-        alpha: in (0, 1]; None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
+        client: plain steps. server: its learning rate is eta_g. uplink: C. downlink: carries q, or x and c if it is
+            dense.
+        alpha: None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
         sends: "model", x and c to those who take part; "mean_update", q to all; "auto": model if the downlink is dense,
             in float32.
     """

@@ -52,14 +52,8 @@ class DeltaMask(MaskProbabilities):
     """Flips of a reference mask up, probabilities down.
 
     Attributes:
-        client to test_samples: see `MaskProbabilities`.
-        kappa: share of a client's flips that it sends, in (0, 1]. kappa_final, schedule: constant; cosine, from
-            kappa in the first round to kappa_final in the last.
-        draw: of a client's mask: coupled to the reference, or independent. reference: client or shared.
-        coding: filter, places, arithmetic or auto. fingerprint, arity: of the filter, see `FuseFilter`.
-        reset_every: rounds between resets of the posterior; 0: never; None: as many as it takes all clients to come,
-            ceil(N / M).
-        weights: "uniform".
+        client to test_samples: see `MaskProbabilities`. fingerprint, arity: of the filter, see `FuseFilter`.
+        reset_every: None: rounds between resets are as many as it takes all clients to come, ceil(N / M).
     """
 
     kappa: Share = 0.8

@@ -62,12 +62,8 @@ class FedBAT(Algorithm):
     """Local training of a binarised update, weighted mean of what is sent, server step.
 
     Attributes:
-        client: plain SGD, which trains m and, at rho^2 times its rate, lambda. server: steps along the mean.
-        downlink: carries the model or the step.
-        phi: share of the local steps that are not binarised, in (0, 1); with a number for alpha0 also 0.
-        rho: factor of alpha's exponent; 0: alpha stays as it begins. alpha_min, alpha_max: bounds of alpha.
-        alpha0: alpha at the first binarised step: mean, of |m| in the tensor, or a number.
-        biases: binarised, or dense.
+        client: plain SGD, which trains m and, at rho^2 times its rate, lambda.
+        phi: above 0, below 1; with a number for alpha0 also 0. rho: factor of alpha's exponent.
     """
 
     needs: ClassVar[dict[str, type]] = {"client": Sgd}

@@ -93,13 +93,9 @@ class FedBiF(Algorithm):
     """One trained bit of each weight up, b bits down.
 
     Attributes:
-        client: trains the virtual bits, and the dense parameters beside them.
-        bits: b, 1 to 16. levels: see `WeightGrid`.
-        range_factor: R / max |w|, above 0; below 1 larger weights are clipped.
-        virtual_scale: bound of |v| / 2^p at the start, above 0.
-        virtual: own, of each client; shared, one draw for all.
+        client: trains the virtual bits, and the dense parameters beside them. bits: b. levels: see `WeightGrid`.
+        range_factor: R / max |w|; below 1 larger weights are clipped. virtual_scale: bound of |v| / 2^p at the start.
         coding: plain, 1 bit; flips, those that differ from the bits received, arithmetically coded where it is shorter.
-        biases: dense, or coded as weights.
     """
 
     client: LocalSolver

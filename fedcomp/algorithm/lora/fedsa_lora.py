@@ -53,11 +53,7 @@ class FedSALoRAState:
 
 @dataclass(frozen=True)
 class FedSALoRA(Algorithm):
-    """FedAvg of A alone; B and head stay.
-
-    Attributes:
-        client: trains A, B and head. uplink: carries A_i - A. weights: "samples" or "uniform".
-    """
+    """FedAvg of A alone, of which the uplink carries A_i - A; B and head stay."""
 
     client: LocalSolver
     uplink: Compressor

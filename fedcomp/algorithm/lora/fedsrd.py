@@ -49,15 +49,7 @@ CUT = 1e-3
 
 @dataclass(frozen=True)
 class FedSRD(Algorithm):
-    """Sparse changes of adapters, one factor in turn.
-
-    Attributes:
-        client: trains locally.
-        base, upper, curve: shares of a factor's entries that are pruned, `base` + `upper` below 1.
-        truncates: whether W is cut to rank r. first: the factor of the first round, "b" or "a".
-        drop: share of the server's step that is left out. seed_cost: of its mask, "sent" (64 bits) or "derived" (0).
-        weights: one of `Weights`.
-    """
+    """Sparse changes of adapters, one factor in turn; `base` + `upper` is below 1."""
 
     client: LocalSolver
     base: Annotated[float, Within("[0, 1)", "the least share of entries that is pruned")] = 0.85

@@ -44,7 +44,7 @@ class MaskedModel(Downlink[Tensor, Tensor]):
     """The k = density D largest entries; its memory [D] is the first model, which both ends know.
 
     Attributes:
-        density: in (0, 1]; 1: the model as it is, without places.
+        density: 1: the model as it is, without places.
         mask: model: entries of the model, the others are 0. update: entries of what was learnt since the first model;
             the others are as they were there.
     """
@@ -95,12 +95,7 @@ class FLASCState:
 
 @dataclass(frozen=True)
 class FLASC(Algorithm):
-    """FedAvg with a masked model down.
-
-    Attributes:
-        client: trains locally. server: steps along the mean change. uplink: carries the changes.
-        density, mask: of what is sent down, see `MaskedModel`. weights: "samples" or "uniform".
-    """
+    """FedAvg with a masked model down, see `MaskedModel`; the uplink carries the changes."""
 
     client: LocalSolver
     server: ServerOptimizer

@@ -53,11 +53,7 @@ class FlexLoRAState:
 
 @dataclass(frozen=True)
 class FlexLoRA(RankedAdapters):
-    """Adapters redistributed by singular values.
-
-    Attributes:
-        residual: components beyond the model's rank that the server keeps, 0 or more.
-    """
+    """Adapters redistributed by singular values."""
 
     residual: Annotated[int, Whole(0, "components that the server keeps")] = 0
 

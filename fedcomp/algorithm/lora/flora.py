@@ -57,11 +57,7 @@ class FLoRAState:
 
 @dataclass(frozen=True)
 class FLoRA(RankedAdapters):
-    """Stacked adapters, added to the base.
-
-    Attributes:
-        sends: stack, weights (the sum, dense), or shortest: of each matrix the one with fewer entries.
-    """
+    """Stacked adapters, added to the base. With `sends=shortest` each matrix goes down as what has fewer entries."""
 
     sends: Literal["stack", "weights", "shortest"] = "shortest"
 

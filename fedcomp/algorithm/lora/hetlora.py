@@ -52,12 +52,7 @@ class HetLoRAState:
 
 @dataclass(frozen=True)
 class HetLoRA(RankedAdapters):
-    """Zero-padded means of adapters.
-
-    Attributes:
-        norms: whether a client counts by the size of its product. dilute: whether it counts where it has zeros.
-        gamma, penalty: of self-pruning, see `self_pruning.py`; without gamma ranks stay as they are.
-    """
+    """Zero-padded means of adapters; for `gamma` and `penalty` see `self_pruning.py`."""
 
     norms: bool = True
     dilute: bool = True

@@ -37,12 +37,7 @@ from fedcomp.core.ranges import Within
 
 @dataclass(frozen=True)
 class LoRAFAIR(Algorithm):
-    """FedAvg of adapters with a corrected B.
-
-    Attributes:
-        client: trains locally. uplink: carries theta_i - theta.
-        ridge: lambda, positive. weights: one of `Weights`.
-    """
+    """FedAvg of adapters with a corrected B; `ridge` is lambda."""
 
     client: LocalSolver
     uplink: Compressor

@@ -29,7 +29,6 @@ class RankedAdapters(Algorithm):
 
     Attributes:
         client: trains the adapter that it is sent; its memories begin anew in every round.
-        ranks: of the clients. weights: see `Weights`.
         uplink: carries the factors, if it is lossy their change since they were sent down.
     """
 

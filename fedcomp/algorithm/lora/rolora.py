@@ -53,11 +53,7 @@ class RoLoRAState(ModelState):
 
 @dataclass(frozen=True)
 class RoLoRA(Algorithm):
-    """FedAvg of one half of the adapters at a time.
-
-    Attributes:
-        client: trains locally. uplink: carries the change of the half. weights: "samples" or "uniform".
-    """
+    """FedAvg of one half of the adapters at a time, of which the uplink carries the change."""
 
     client: LocalSolver
     uplink: Compressor

@@ -67,12 +67,7 @@ class FedMUD(Algorithm):
     """Factors of the update up and down.
 
     Attributes:
-        client: trains factors and dense parameters; its memories begin anew in every round.
-        type: mat or kron. pattern: ab, fab or fab+cfd. view: of a convolution for mat: memory (out k x in k, as in the
-            code) or out_fan_in (out x in k^2).
-        ratio: trained numbers of a tensor as a share of its entries, in (0, 1]. search: lower it as said above.
-        skip_first, skip_last: weight tensors from either end that stay dense (the paper: 1 and 1).
-        interval: s, rounds between resets.
+        client: trains factors and dense parameters; its memories begin anew in every round. interval: s.
         distribution: of fixed factors (of ab: of the left ones): auto; uniform on (-magnitude, magnitude); normal with
             this standard deviation.
         sends: factors, to all N clients; model, W_0 with the factors to those who take part.

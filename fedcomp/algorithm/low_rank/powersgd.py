@@ -72,14 +72,8 @@ class PowerSGD(Algorithm):
     """Low-rank updates with error memory.
 
     Attributes:
-        client: trains locally. server: steps along the low-rank mean.
-        rank: r, 1 or more. min_ratio: a matrix is compressed if it has at least this many times
-            the floats of its factors; 0 compresses all.
-        mode: aggregated (two exchanges) or independent (one). iterations: power iterations of `independent`.
-        warm_start: whether Q starts from the last round's; null: for aggregated. refresh_every: rounds after which Q is
-            drawn anew; 0: never.
+        rank: r. warm_start: whether Q starts from the last round's; null: for aggregated.
         sends: factors (P, Q and the dense entries, to all N) or model (it and the last Q, to those who take part).
-        memory: own, mean or none. decay: share of the old error that is kept, in (0, 1].
     """
 
     client: LocalSolver

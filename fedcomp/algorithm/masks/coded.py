@@ -80,16 +80,10 @@ class CodedMasks(FrozenWeights, Algorithm):
     """Options of GR and PR.
 
     Attributes:
-        client: trains the scores.
-        n_is: n_IS, candidates a block. n_ul: n_UL, samples of a client's posterior. n_dl: n_DL, of the server's;
-            null: as many as are behind it, num_clients n_UL.
-        block: entries a block; the first blocks, where they change.
-        bits: of a threshold and of the uniform numbers that candidates are made of.
+        n_is, n_ul, n_dl: n_IS, n_UL and n_DL; the last is null: as many as are behind the mean, num_clients n_UL.
         clamp: c. form: clip, priors are clip(theta, c, 1 - c); affine, theta is c + (1 - 2 c) mean everywhere.
         frozen, gain, theta0: see `FrozenWeights`. ste: see `MaskTraining`.
-        test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
-        ess_every: rounds between measurements of the effective sample size, which cost some percent of a round; 0:
-            never.
+        ess_every: of a measurement that costs some percent of a round.
     """
 
     client: LocalSolver

@@ -32,8 +32,7 @@ class FrozenWeights(CheckedOptions):
     Attributes:
         frozen: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's own first
             weights.
-        gain: kaiming, e_fan_in, two_over_fan_in, or a positive number.
-        theta0: first probabilities: normal, sigma(s) with s ~ N(0, 1), or a number for all.
+        theta0: normal, sigma(s) with s ~ N(0, 1), or a number for all.
     """
 
     frozen: Literal["signed_constant", "uniform", "normal", "model"] = "signed_constant"

@@ -51,11 +51,9 @@ class MaskProbabilities(FrozenWeights, MaskTraining, Algorithm):
 
     Attributes:
         client, ste, clamp, batchnorm_training: see `MaskTraining`. frozen, gain, theta0: see `FrozenWeights`.
-        prior: lambda_0 of the Beta posterior, at least 1.
-        smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
+        prior, smoothing: see `BetaPosterior`.
         sends: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
             and nothing in the first round.
-        test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
     """
 
     prior: PriorCount = 1.0

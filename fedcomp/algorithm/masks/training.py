@@ -37,13 +37,9 @@ STEEP = 2.0**60
 
 @dataclass(frozen=True)
 class MaskTraining(CheckedOptions):
-    """How masks are trained.
+    """How masks are trained; `clamp` is c.
 
-    Attributes:
-        client: takes the steps on the scores.
-        ste: identity or p_weighted.
-        clamp: c; probabilities are kept in [c, 1 - c] where their logarithm is taken, so that no score is infinite.
-        batchnorm_training: frozen, or trained.
+    Probabilities are kept in [c, 1 - c] where their logarithm is taken, so that no score is infinite.
     """
 
     client: LocalSolver

@@ -73,7 +73,6 @@ class KMeans(Algorithm):
 
     Attributes:
         uplink: carries each client's share of the new centres. downlink: carries the centres, or their step, back.
-        batch_size: points of a client that are assigned at once; changes results by float rounding only.
     """
 
     uplink: Compressor

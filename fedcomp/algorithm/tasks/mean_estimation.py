@@ -41,12 +41,8 @@ class MeanEstimationState:
 class MeanEstimation(Algorithm):
     """The mean squared error of a compressor on given vectors.
 
-    A client's vector is the mean of its samples, so the sample itself where it holds one (`dataset=vectors`).
-
-    Attributes:
-        uplink: carries the vectors.
-        memory: reset (every round starts with empty memories: independent repetitions) or keep (what the compressor
-            remembers of the same vectors serves the next round, as Rand-k-Temporal means it).
+    A client's vector is the mean of its samples, so the sample itself where it holds one (`dataset=vectors`). With
+    `memory=keep` what the compressor remembers of the same vectors serves the next round, as Rand-k-Temporal means it.
     """
 
     uplink: Compressor

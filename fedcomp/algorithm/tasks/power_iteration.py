@@ -48,7 +48,6 @@ class PowerIteration(Algorithm):
 
     Attributes:
         uplink: carries A_i w to the server. downlink: carries w, or its step, back.
-        batch_size: samples of a client that are multiplied at once; changes results by float rounding only.
     """
 
     uplink: Compressor

@@ -29,9 +29,7 @@ class LocalModels(Algorithm):
     must have no memory but the method's, its messages must be summed, and the server's step must be lr times that sum.
 
     Attributes:
-        client: trains locally. server: its learning rate is eta, the step of every client.
-        uplink: C, carries u_i. downlink: carries the server's vector.
-        period: H, rounds from one synchronisation to the next.
+        server: its learning rate is eta, the step of every client. uplink: C, carries u_i. period: H.
     """
 
     client: LocalSolver

@@ -68,16 +68,10 @@ class DeComFL(Stages, TwoPoint, Algorithm):
     """Zeroth-order local SGD along shared directions; scalars up, missed scalars down.
 
     Attributes:
-        steps: K. mu, difference, distribution: see `TwoPoint`. momentum, weight_decay: as torch's SGD.
-        lr, perturbations: eta, P. schedule, lr_final, stages: how they change, see `Stages`.
-        batch_size: samples of a step; all losses of a step are of the same ones.
-        seed_cost: sent, 64 bits a step and round; derived, from the run's seed, for nothing.
-        sends: replay; shortest, replay or the model; model; broadcast_all, every round's scalars to all N clients.
-        history: rounds that are kept; who was away for longer is sent the model.
-        running_stats: of BatchNorm: refuse, or gather: those of a forward pass at y after every step (of the last one
-            for the central difference, which has none), sent as floats both ways.
-        diagnose: also compute the true gradients' steps, for `estimate/variance`.
-        verify_replay: also repeat every client's missed rounds, and compare with the server's model.
+        steps, lr, perturbations: K, eta and P. momentum, weight_decay: as torch's SGD.
+        mu, difference, distribution: see `TwoPoint`. schedule, lr_final, stages: see `Stages`.
+        running_stats: gather: those of a forward pass at y after every step (of the last one for the central
+            difference, which has none), sent as floats both ways.
     """
 
     exact_losses: ClassVar[bool] = True

@@ -70,15 +70,12 @@ class FedKSeed(TwoPoint, Algorithm):
     """Zeroth-order steps along directions of a fixed pool; coefficients down, pairs up.
 
     Attributes:
-        pool: K. steps: tau, local steps. mu, difference, distribution: see `TwoPoint`. lr: eta.
-        batch_size: samples of a step.
-        sampling: of directions: uniform, or amplitude (Pro). unbiased_sampling: divide by K pi_j.
+        pool, steps, lr: K, tau and eta. mu, difference, distribution: see `TwoPoint`.
+        unbiased_sampling: divide by K pi_j.
         choice: of a step's direction: sent as its index, or derived from the run's seed, the round and the client.
             Where K coefficients are shorter than the pairs, a client sends its sums (amplitudes need each g).
-        sends: pool, all K coefficients; delta, those that changed since the client's last round, where that is
-            shorter.
-        clip: skip steps whose losses differ by more, or are not finite; None: none.
-        running_stats: of BatchNorm: refuse or gather, as in DeComFL.
+        sends: delta: those that changed since the client's last round, where that is shorter than all K.
+        clip: skips steps whose losses are not finite, too. running_stats: as in DeComFL.
     """
 
     exact_losses: ClassVar[bool] = True

@@ -11,11 +11,9 @@ from fedcomp.core.validate import is_number
 
 @dataclass(frozen=True)
 class Stages(CheckedOptions):
-    """eta and P of each round.
+    """eta and P of each round, `lr` and `perturbations` at first.
 
     Attributes:
-        lr: eta in the first round. perturbations: P there.
-        schedule, lr_final: as those of a local solver.
         stages: {round: [a, b]}: from this round on (0 is the first), until the next one, eta is a times and P b times
             (b a whole number) what it is otherwise; None: never.
     """

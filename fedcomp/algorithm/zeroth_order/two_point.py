@@ -34,8 +34,7 @@ class TwoPoint(CheckedOptions):
     """How a directional derivative is estimated.
 
     Attributes:
-        mu: smoothing, the length of a step along a direction, 1e-8 to 1000; a shorter one vanishes in rounding.
-        difference: central or forward.
+        mu: smoothing, the length of a step along a direction; a shorter one than 1e-8 vanishes in rounding.
         distribution: of directions: gaussian N(0, I); rademacher, +-1; sphere, sqrt(D) times a random unit vector.
     """
 

@@ -46,13 +46,7 @@ MOST_SPECTRA = 400
 
 @dataclass(frozen=True)
 class ProjSpatial(AssumedCorrelation):
-    """Decodes random projections jointly.
-
-    Attributes:
-        transform, ratio, decay: see `AssumedCorrelation`.
-        normaliser: round, this round's own beta; mean, the paper's, by simulation.
-        allow_unstable: whether max may decode n k close to d numbers.
-    """
+    """Decodes random projections jointly; `allow_unstable` is whether max may decode n k close to d numbers."""
 
     transforms: ClassVar[tuple[str, ...]] = ("one", "avg", "max", "opt", "online")
 

@@ -61,11 +61,7 @@ def check_sampling(name: str, codec: Codec) -> None:
 
 @dataclass(frozen=True)
 class Spatial(AssumedCorrelation):
-    """Decodes a sampling codec's messages jointly.
-
-    Attributes:
-        transform, ratio, decay: see `AssumedCorrelation`.
-    """
+    """Decodes a sampling codec's messages jointly."""
 
     transforms: ClassVar[tuple[str, ...]] = ("max", "avg", "opt", "online")
 

@@ -137,10 +137,7 @@ def check_probabilities(x: Tensor) -> None:
 class CodedByMRC(Codec):
     """Options of compressors that send a part of their message by minimal random coding; they are biased.
 
-    Attributes:
-        num_candidates: n_IS. repetitions: n_UL, samples whose mean is decoded. block: entries per block.
-        candidates: shared by all senders, or per_client.
-        bits: of a threshold and of the candidates' uniform numbers.
+    `num_candidates` is n_IS, `repetitions` n_UL: the samples whose mean is decoded.
     """
 
     num_candidates: NumCandidates = 256

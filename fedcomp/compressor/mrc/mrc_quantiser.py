@@ -36,8 +36,7 @@ class MRCQuantiser(CodedByMRC):
     """Sends norm, signs, levels and coded last bits; nearly unbiased with levels of sqrt(2 d) or more.
 
     Attributes:
-        levels: s; None: the least s >= sqrt(2 d).
-        prior: half, 1/2 for every bit; mean, the mean of the message's posteriors, sent as a threshold.
+        levels: s; None: the least s >= sqrt(2 d). prior: mean: of the message's posteriors, sent as a threshold.
     """
 
     levels: Annotated[int | None, Whole(meaning="float32 cannot tell more levels apart", most=1 << 23)] = None

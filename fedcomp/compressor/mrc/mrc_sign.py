@@ -40,10 +40,8 @@ class MRCSign(CodedByMRC):
     """Sends samples of the signs; biased.
 
     Attributes:
-        K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest |x|; capacity, from each block's
-            capacity; or a positive number, in units of x.
-        scale: fixed, signs are decoded to +-`value`; mean_abs, to the mean |x|, which is sent.
-        value: in units of x; the paper's step of 0.005.
+        K: block_max: a twentieth of each block's largest |x|; capacity: from each block's capacity. value: the paper's
+            step of 0.005.
     """
 
     K: Literal["mean_abs", "block_max", "capacity"] | Annotated[float, Within("(0, inf)", "K itself")] = "mean_abs"

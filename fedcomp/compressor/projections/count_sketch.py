@@ -37,10 +37,7 @@ class CountSketch(Codec):
     """Sends the r c cells of a sketch, decoded to the estimates of all entries, or of the k largest.
 
     Attributes:
-        rows: r, odd.
-        columns: c, 2 or more; null: as `fraction` says.
-        fraction: cells over entries, in (0, 1]: c = max(2, round(fraction * D / r)).
-        k: entries that are decoded, the largest; null: all.
+        rows, columns: r and c; a `fraction` makes c = max(2, round(fraction * D / r)).
     """
 
     rows: int = 5

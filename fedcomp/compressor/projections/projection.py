@@ -33,12 +33,9 @@ class Projection(Codec):
     """Sends L float32 scalars; unbiased, and noisier than x is long unless L is near D.
 
     Attributes:
-        vector: per_agent, every sender draws its own vectors; shared, all senders of a message use the same.
-        distribution: of independent vectors: rademacher, gaussian or sphere.
-        num_projections: L, at least 1.
-        directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
-        seed_cost: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
-            it is `SharedKnowledge.seed` or follows from the message's name.
+        directions: orthonormal: L <= D of them, a uniformly random subspace, whatever `distribution`.
+        seed_cost: of per_agent vectors. A shared seed is never sent up: it is `SharedKnowledge.seed` or follows from
+            the message's name.
     """
 
     vector: Vector = "per_agent"

@@ -86,12 +86,7 @@ class Projected:
 
 @dataclass(frozen=True)
 class RandProj(Sparsifier):
-    """Sends k numbers of the projected vector; alone they are decoded times c / k, unbiased.
-
-    Attributes:
-        block: B, a power of two, 2 to 8192: entries that are projected together.
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
-    """
+    """Sends k numbers of the projected vector; alone they are decoded times c / k, unbiased. B is `block`."""
 
     block: int = 1024
     seed_cost: SeedCost = "sent"

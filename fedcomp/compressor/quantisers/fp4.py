@@ -29,12 +29,7 @@ NUM_CODES = 2 * LEVELS + 1
 
 @dataclass(frozen=True)
 class FP4(Codec):
-    """Sends +-e + 7, four bits each, and the scales.
-
-    Attributes:
-        rounding: nearest (contractive) or stochastic (unbiased).
-        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
-    """
+    """Sends +-e + 7, four bits each, and the scales; contractive, or unbiased with `rounding=stochastic`."""
 
     rounding: Literal["nearest", "stochastic"] = "nearest"
     granularity: Granularity = "layer"

@@ -38,13 +38,7 @@ from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsi
 
 @dataclass(frozen=True)
 class QSGD(Codec):
-    """Sends levels in [-s, s] and the norms; unbiased.
-
-    Attributes:
-        levels: s, at least 1. One level is stochastic ternary; with many it is the identity up to rounding.
-        granularity: layer, one norm for each parameter tensor; model, one for the whole vector.
-        coding: how levels are written; auto takes the shortest.
-    """
+    """Sends levels in [-s, s], s = `levels`, and the norms; unbiased."""
 
     levels: Annotated[int, Whole(meaning="the levels above zero; float32 has no more", most=MOST_LEVELS)] = 7
     granularity: Granularity = "layer"

@@ -25,13 +25,7 @@ from fedcomp.wire.coding import Float, Unsigned
 
 @dataclass(frozen=True)
 class Sign(Codec):
-    """Sends sign(x) and its scale a; biased.
-
-    Attributes:
-        scale: mean_abs, a = ||x||_1 / d, sent as a float; fixed, a = `value`, known to both ends and not sent.
-        value: the fixed scale, in units of x; 1 leaves the step to the server's learning rate.
-        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
-    """
+    """Sends sign(x) and its scale a; biased. The fixed scale of 1 leaves the step to the server's learning rate."""
 
     scale: Literal["mean_abs", "fixed"] = "mean_abs"
     value: float = 1.0

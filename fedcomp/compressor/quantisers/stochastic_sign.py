@@ -36,11 +36,9 @@ class StochasticSign(Codec):
     """Sends random signs and their scale a; unbiased where a is never below the largest entry.
 
     Attributes:
-        scale: max, a = max |u|; l2, a = ||u||_2; mean_abs, a = `factor` ||u||_1 / d; these are sent. fixed,
-            a = `value`, known to both ends and not sent.
-        value: the fixed scale, in units of u.
-        factor: c of mean_abs; below the ratio of the largest entry to the mean, entries are clipped.
-        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
+        scale: max, a = max |u|; l2, a = ||u||_2; mean_abs, a = `factor` ||u||_1 / d; these are sent. fixed, a =
+            `value`, known to both ends and not sent.
+        factor: below the ratio of the largest entry to the mean, entries are clipped.
     """
 
     scale: Literal["max", "l2", "fixed", "mean_abs"] = "max"

@@ -33,12 +33,7 @@ from fedcomp.wire.coding import Digits, Float
 
 @dataclass(frozen=True)
 class TernGrad(Codec):
-    """Sends trits and their scale; unbiased unless it clips.
-
-    Attributes:
-        clip: entries are clipped to this many standard deviations of their block; None: not at all.
-        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
-    """
+    """Sends trits and their scale; unbiased unless it clips."""
 
     clip: Annotated[float | None, Within("(0, inf)", "standard deviations, the paper's is 2.5; null: no clipping")] = (
         None

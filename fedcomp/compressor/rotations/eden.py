@@ -43,11 +43,7 @@ MOST_BITS = 8
 
 @dataclass(frozen=True)
 class Eden(RotatedCodec):
-    """Sends codes of the rotated vector's entries.
-
-    Attributes:
-        bits: b, bits an entry, in (0, 8]. The other options are those of `RotatedCodec`.
-    """
+    """Sends codes of the rotated vector's entries, of b = `bits` bits each."""
 
     bits: Annotated[float, Within(f"(0, {MOST_BITS}]", "bits an entry")] = 1
     scale: ScaleRule = "unbiased"

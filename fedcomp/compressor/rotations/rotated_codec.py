@@ -20,13 +20,7 @@ ScaleRule = Literal["min_mse", "unbiased", "norm"]
 
 @dataclass(frozen=True, kw_only=True)
 class RotatedCodec(Codec):
-    """Options of a codec that rotates a vector at random, quantises it, and fits a scale to each piece.
-
-    Attributes:
-        scale: min_mse, unbiased or norm (`fit_scale`).
-        rotations: how often the random rotation is repeated; 2 for sparse vectors.
-        seed_cost: sent, 64 bits a message; derived, from names that both ends know.
-    """
+    """Options of a codec that rotates a vector at random, quantises it, and scales each piece (`fit_scale`)."""
 
     rotations: Annotated[int, Whole()] = 1
     seed_cost: SeedCost = "sent"

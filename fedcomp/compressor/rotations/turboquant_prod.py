@@ -43,10 +43,8 @@ class TurboQuantProd(Codec):
     """Sends codes of the rotated vector's entries, the signs of what is left, and the lengths of both.
 
     Attributes:
-        bits: b, a whole number from 1 to 8.
-        residual: the matrix S: rotation, or gaussian (the paper's, for at most 4,096 entries).
-        rotations: how often the rotation R is repeated.
-        seed_cost: sent, 64 bits a message; derived, from names that both ends know.
+        bits: b. rotations: of R. residual: the matrix S: rotation, or gaussian (the paper's, for at most 4,096
+            entries).
     """
 
     bits: Annotated[

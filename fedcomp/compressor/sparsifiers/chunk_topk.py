@@ -40,7 +40,6 @@ class ChunkTopK(Codec):
     """Keeps the largest entries of each chunk; biased, contractive.
 
     Attributes:
-        fraction: share of entries sent, in (0, 1]. chunk: entries of a chunk.
         values: float, or two_magnitudes (2 bits each, and 64 bits a tensor).
         positions: index, ceil(log2 chunk) bits each; rice, Golomb-Rice codes of the gaps; auto, the shorter at worst.
     """

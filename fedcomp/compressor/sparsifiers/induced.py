@@ -28,13 +28,8 @@ from fedcomp.wire.coding import Float
 class Induced(Sparsifier):
     """Sends the k1 largest entries, with their indices, and k2 random ones of the rest, from a seed.
 
-    Attributes:
-        fraction: share of entries sent by both parts, in (0, 1]: k = max(2, round(fraction * D)).
-        k: number of entries sent by both parts, at least 2; null: as `fraction` says. Both parts send floor(k / 2), so
-            that of an odd k one entry fewer is sent.
-        restricted: draw the random part only among the entries that the first part left out.
-        positions: how the indices of the largest are written (sparse_indices.py).
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+    A fraction makes k = max(2, round(fraction * D)). Both parts send floor(k / 2), so that of an odd k one entry fewer
+    is sent.
     """
 
     restricted: bool = False

@@ -16,12 +16,7 @@ NumKept = Annotated[int | None, Whole(meaning="null for round(fraction * D)")]
 
 @dataclass(frozen=True)
 class Sparsifier(Codec):
-    """A codec that sends k of D numbers.
-
-    Attributes:
-        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
-        k: number of entries sent; null: as `fraction` says.
-    """
+    """A codec that sends k of D numbers; a fraction makes k = max(1, round(fraction * D))."""
 
     fraction: Fraction = FRACTION
     k: NumKept = field(default=None, kw_only=True)

@@ -24,11 +24,7 @@ from fedcomp.wire.coding import Float
 
 @dataclass(frozen=True)
 class RandomMask(SampledEntries):
-    """Sends masked entries; decodes them times 1 / p (unbiased), or as they are (contractive, delta = p).
-
-    Attributes:
-        fraction: p, in (0, 1].
-    """
+    """Sends masked entries; decodes them times 1 / p (unbiased), or as they are (contractive, delta = p)."""
 
     fraction: Annotated[float, Within("(0, 1]", "the share of entries that is sent")] = 0.03
 

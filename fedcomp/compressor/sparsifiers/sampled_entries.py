@@ -19,11 +19,7 @@ class SampledEntries(Codec):
     """A codec that sends a random part of the entries as they are, as the joint estimators (`estimators/`) need it.
 
     Each entry is sent with the same probability p, by every sender independently of the others, and whatever the
-    entries are. The error is (1 / p - 1) ||x||^2, or (1 - p) ||x||^2 unscaled.
-
-    Attributes:
-        scale: unbiased, decoded times 1 / p; none: as sent, for error feedback, which needs a codec that only shrinks.
-        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+    entries are. The error is (1 / p - 1) ||x||^2, or (1 - p) ||x||^2 unscaled, as error feedback needs it.
     """
 
     scale: Literal["unbiased", "none"] = "unbiased"

@@ -37,8 +37,7 @@ class TopK(Sparsifier):
 
     Attributes:
         positions: how indices are written; auto takes the code whose worst case is shortest.
-        match_bits: bits per parameter that a message may take at most, indices included; k is then the largest that
-            keeps to it (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no budget.
+        match_bits: indices included (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count).
     """
 
     positions: IndexCode = "auto"

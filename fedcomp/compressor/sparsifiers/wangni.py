@@ -28,7 +28,6 @@ class Wangni(Sparsifier):
     """Sends x_j / p_j with probability p_j; unbiased, never worse than Rand-k, with messages of varying length.
 
     Attributes:
-        fraction, k: expected share and number of entries sent.
         values: float, 32 bits each; sign, one bit each beside the one float 1 / lambda, and the saturated ones as
             floats.
     """

@@ -54,15 +54,12 @@ def load(
     """Images of one size from `root/folder/{train,test}/CLASS/`, or from `root/folder/CLASS/` and split at random.
 
     Args:
-        size: pixels a side to resize to (bilinear); None where all images are of one size already.
         owner: who each training image comes from, for `partition=natural`: a regular expression with one group that is
             searched for in CLASS/NAME.jpg, such as '/([a-z]+)_' for cat/ann_12.jpg; or a number k, for images in
             CLASS/.../OWNER/NAME.jpg with OWNER the k-th folder below CLASS. None: not known.
-        test_fraction: for a folder that holds the classes themselves: the share of each class, above 0 and below 1,
-            that is the test set. None: the splits are folders.
     Raises:
-        ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
-            sizes or classes that differ.
+        ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read, sizes or
+            classes that differ.
     """
     from fedcomp.dataset.images.image import image_dataset
     from fedcomp.dataset.split import split_classes

@@ -54,12 +54,7 @@ def load(
 ) -> Dataset:
     """Pictures [n, S, S, 3] and the classes of their pixels [n, S, S]; picture i does not depend on n.
 
-    Args:
-        size: S, 16 or more.
-        objects: 1, or 2 for one or two shapes with equal probability; more likewise, up to 9.
-        noise: standard deviation of the normal noise on every value, in parts of the largest pixel, 0 or more.
-    Raises:
-        ValueError: an argument outside its range.
+    Raises ValueError: an argument outside its range.
     """
     from fedcomp.dataset.images.image import check_fits, image_dataset
     from fedcomp.random.keys import Key

@@ -44,14 +44,13 @@ def load(
 ) -> Dataset:
     """Pictures of S x S pixels: resized so that the shorter side has S, then cropped around the centre.
 
-    Pictures are resized bilinearly, classes of pixels by the nearest one.
+    Pictures are resized bilinearly, classes of pixels by the nearest one. FedSeg and FedMRN train with a `rescale` of
+    [0.5, 1.5] and flip.
 
     Args:
         root: holds `VOCdevkit/VOC<year>/{JPEGImages,SegmentationClass,ImageSets/Segmentation}`; `~` is expanded.
-        size: S, 1 or more.
         erased: as FedSeg prepares the data: 20 classes, background pixels have none, and a picture to train on comes
             once for each of its classes, with the pixels of this class only.
-        rescale: as in `Dataset`; FedSeg and FedMRN train on PascalVOC with [0.5, 1.5] and flip.
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """

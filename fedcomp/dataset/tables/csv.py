@@ -48,17 +48,15 @@ def load(
     """The named columns of `root/path`.
 
     Args:
-        path: the file: `.csv`, `.csv.gz`, whose first line names the columns, or `.parquet`, if pyarrow is installed;
-            a relative one starts from `root`.
-        target: the column to predict: a number, or for classification any value, classes being its values in order.
+        path: the file: `.csv`, `.csv.gz`, whose first line names the columns, or `.parquet`, if pyarrow is installed.
+        target: a number, or for classification any value, classes being its values in order.
         features: columns to predict it from, "bmi" for a number, "sex=male" for 1 where column sex says male, else 0,
             and "sex=*" for such an indicator of each of its values; None for every other column, each of which must
             then hold numbers; "auto" for every other column, text as an indicator of each value, dates refused.
-        task, test_fraction, split_seed, scaling, target_scaling: as in `tabular_dataset`.
         owner: the column that names who each row comes from; no feature unless `features` has it.
         missing: of cells without a value (empty, NA, null, nan, ?): refuse them; drop their rows; or impute: a number
-            is the mean of the training rows, a text is none of the values (all its indicators are 0), and rows
-            without target or owner are dropped. The log says how many.
+            is the mean of the training rows, a text is none of the values (all its indicators are 0), and rows without
+            target or owner are dropped. The log says how many.
     Raises:
         ValueError: a missing file or column, a cell that is no finite number (with its line), the target among the
             features, a target that names no classes, or an argument out of range.

@@ -45,8 +45,7 @@ def load(
             lognormal (independent log-normal entries, all positive, length 1) | sparse (one entry in a hundred,
             log-normal with a random sign, the others 0, length 1) | file.
         num: n, even for `paper`; of a file its number of rows.
-        correlation: R2/R1, -1 to n - 1, instead of `columns`, c: (R2/R1 + 1) d/n must be a whole number.
-        path: of a `.npy` array [n, d], or of a `.csv` file of numbers without a header, one vector a line.
+        correlation: R2/R1 instead of `columns`, c: (R2/R1 + 1) d/n must be a whole number.
     Raises:
         ValueError: an argument outside its range, or a file that holds no such array.
     """

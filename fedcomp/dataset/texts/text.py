@@ -50,21 +50,6 @@ def load(
     to L + 1 tokens, and filled up with padding behind. With `packing` rows of one owner are joined, in their order, and
     cut into samples that are filled up once an owner; a token then reads the rows before it in its sample.
 
-    Args:
-        path: of training texts; must be given.
-        answer: the field to predict, token by token, after that of the prompt.
-        prompt: the field before it; None: none. With `label`: the text that has the class.
-        label: the field of the class, in place of `answer`: classification.
-        owner: the field that names who a row comes from, for `partition=natural`; None: not known.
-        root: the folder that relative paths start from; `~` is expanded.
-        test: of test texts: a file or folder, or the name of another split of the same folder. None: `test_fraction` of
-            the rows is held out.
-        test_fraction: share of rows held out. split_seed: names that draw; not the run's seed.
-        tokenizer: bytes (byte + 3; padding 0, end 1), or a folder with a tokenizer.
-        length: L.
-        packing: samples hold several rows.
-        separator: the text between prompt and answer.
-        name: what the run calls the dataset.
     Raises:
         ValueError: a file or field that is missing, a damaged line (with its place), no tokenizer, a test class that no
             training row has, no row with a target, or an argument out of range.

@@ -54,14 +54,9 @@ def network(
     """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
 
     Args:
-        path: a folder as `save_pretrained` writes it, with config.json and safetensors.
-        initial: "pretrained", or "random": weights drawn once for all seeds, for tests and timing.
-        config: with `initial=random` in place of a folder: `model_type` and its sizes.
-        adapter: "lora", or "none": the whole network is trained. The options up to `a_init` are `add_lora`'s.
-        train_head: whether the last layer is trained; "auto": that of classifiers.
-        dtype: of the frozen weights. attention: "sdpa" or "eager".
-        base_dropout: whether the network's own dropout is on; adapters have `dropout`.
-        pad_token: number of the padding token; None: that of the network's config.
+        initial: "random": weights drawn once for all seeds, for tests and timing; of the folder, or of a `config` with
+            `model_type` and its sizes.
+        adapter: the options up to `a_init` are `add_lora`'s.
         checkpointing: keep the inputs of layers alone, and compute the rest again for the backward pass.
     Raises:
         ValueError: an option that is wrong or does not fit, a folder that cannot be read, or no library.

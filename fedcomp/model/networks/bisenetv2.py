@@ -197,13 +197,8 @@ def bisenetv2(
 ) -> BiSeNetV2:
     """`BiSeNetV2` for a dataset of pictures whose every pixel has a class.
 
-    Args:
-        width: as in `BiSeNetV2`, above 0; 0.25 for `dataset=shapes`.
-        boosters: as in `BiSeNetV2`; their parameters are trained and sent like all others.
-        dropout: as in `BiSeNetV2`, in [0, 1); the original's is 0.1.
     Raises:
-        ValueError: another task, sides that are not multiples of 32, a width that is no number above 0, or a dropout
-            that is no probability.
+        ValueError: another task, sides that are not multiples of 32, or an option out of range.
     """
     if task != "segmentation":
         raise ValueError(

@@ -75,16 +75,7 @@ def char_lstm(
     init_std: float | None = None,
     dropout: float = 0.0,
 ) -> CharLSTM:
-    """`CharLSTM` for a dataset of tokens.
-
-    Args:
-        embedding: E, 1 or more.
-        hidden: H, 1 or more.
-        layers: LSTM layers, 1 or more.
-        bias: whether gates (two each, as torch has them) and the last layer have biases.
-        init_std: standard deviation of all first weights, normal; None: torch's own.
-        dropout: probability that an input of the last layer is 0 in training, in [0, 1).
-    """
+    """`CharLSTM` for a dataset of tokens."""
     tokens, every = _checked("char_lstm", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("embedding", embedding), ("hidden", hidden), ("layers", layers)):
         check_count(f"model.{name}", size)
@@ -105,13 +96,7 @@ def char_gpt(
     heads: int = 4,
     layers: int = 2,
 ) -> CharGPT:
-    """`CharGPT` for a dataset of tokens.
-
-    Args:
-        width: E, a multiple of `heads`.
-        heads: of every attention, 1 or more.
-        layers: blocks, 1 or more.
-    """
+    """`CharGPT` for a dataset of tokens."""
     tokens, every = _checked("char_gpt", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("width", width), ("heads", heads), ("layers", layers)):
         check_count(f"model.{name}", size)

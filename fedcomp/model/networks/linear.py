@@ -9,11 +9,7 @@ from torch import nn
 def linear(
     input_shape: Sequence[int], num_outputs: int, bias: bool = True, start: float | None = None
 ) -> nn.Sequential:
-    """x W^T + b over all of a sample's values; with cross-entropy this is softmax regression.
-
-    Args:
-        start: first value of every parameter; None: torch's random ones.
-    """
+    """x W^T + b over all of a sample's values; with cross-entropy this is softmax regression."""
     layer = nn.Linear(math.prod(input_shape), num_outputs, bias=bias)
     if start is not None:
         for parameter in layer.parameters():

@@ -14,15 +14,7 @@ def mlp(
     bias: bool = True,
     relu_on_logits: bool = False,
 ) -> nn.Sequential:
-    """A perceptron from all of a sample's values to `num_outputs`.
-
-    Args:
-        input_shape: of one sample; images are flattened.
-        num_outputs: classes or regression targets.
-        hidden: widths of the hidden layers, first to last; () for none.
-        bias: whether every layer has one.
-        relu_on_logits: ReLU after the last layer too.
-    """
+    """A perceptron from all of a sample's values to `num_outputs`; images are flattened."""
     if any(width < 1 for width in hidden):
         raise ValueError(f"model.hidden is {list(hidden)}; every width must be at least 1")
     widths = [math.prod(input_shape), *hidden, num_outputs]

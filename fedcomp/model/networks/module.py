@@ -21,7 +21,6 @@ def own(
 
     Args:
         path: MODULE.NAME; the module lies in the current folder, in one that `--config-dir` names, or is installed.
-        options: its own arguments; they go before those that follow from the data.
     Raises:
         ValueError: no path, nothing of that name, or arguments that it does not take.
     """

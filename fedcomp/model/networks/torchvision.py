@@ -24,12 +24,10 @@ def classifier(
     """The network `name` with its first convolution for the images' channels and `num_outputs` outputs.
 
     Args:
-        name: as `torchvision.models.list_models()` has it.
         weights: a file with the network's `state_dict`, as torchvision or `torch.save` writes it. Tensors of the first
             convolution and of the last layer that have other shapes keep their random first values. None: all do.
         group_norm: GroupNorm instead of every BatchNorm2d, with as many groups as divide both its channels and this
             number. None: BatchNorm stays.
-        dropout: False switches dropout and stochastic depth off, where the network has them.
     Raises:
         ValueError: no such network, or weights that are missing, cannot be read or belong to another network.
     """

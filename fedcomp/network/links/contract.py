@@ -44,17 +44,10 @@ class Network(CheckedOptions, ABC):
     """Rules that all kinds of networks have; `links` has the rates.
 
     Attributes:
-        down: how a broadcast goes down: unicast, to each receiver at its own rate, or multicast, once, at the rate of
-            the slowest receiver.
         trailing: what a round ends with: background, the last message up, while what is sent after it is waited for
             when a client next needs it; wait, until the cohort holds all.
-        header: bytes of headers, {message, packet, payload}: see `Header`; None: the ledger's bits alone.
-        start_s: seconds before a client's first gradient of a round.
-        cells: number of cells; client i is in cell i mod `cells`.
-        capacity_bps: uplink of each cell in bit/s, one number or one a cell; None: nobody shares an uplink.
-        jitter: deviation of the logarithm of a factor on both rates of a client, drawn anew in every round; 0 to 5.
-        deadline: seconds after which a round ends without those who are late; None: it waits for all.
-        deadline_weights: weights of who is on time: renormalise, inverse or lost; see `deadline.py`.
+        header: see `Header`; None: the ledger's bits alone. deadline_weights: see `deadline.py`.
+        cells: client i is in cell i mod `cells`.
         seed: of the links; no part of the run's seed, so that clients are the same for all methods and seeds.
     """
 

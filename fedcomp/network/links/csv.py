@@ -29,12 +29,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class CsvLinks(Network):
-    """Rates of a file.
-
-    Attributes:
-        path: of the CSV, with one header line. seconds_per_gradient: where the file has no such column.
-        contents: fingerprint of the file, which a run's `config.yaml` has; None: any file.
-    """
+    """Rates of a file."""
 
     path: str
     contents: str | None = None

@@ -9,12 +9,7 @@ from fedcomp.network.links.contract import Links, Network, Rate, Seconds
 
 @dataclass(frozen=True, kw_only=True)
 class FixedLinks(Network):
-    """One rate a direction.
-
-    Attributes:
-        down_bps, up_bps: bit/s; inf: no time. rtt_s: round trip in seconds.
-        seconds_per_gradient: kappa, seconds of a component gradient.
-    """
+    """One rate a direction; kappa is `seconds_per_gradient`."""
 
     down_bps: Rate
     up_bps: Rate

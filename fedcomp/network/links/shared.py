@@ -7,11 +7,7 @@ from fedcomp.network.links.fixed import FixedLinks
 
 @dataclass(frozen=True, kw_only=True)
 class SharedLinks(FixedLinks):
-    """`FixedLinks` with cells.
-
-    Attributes:
-        cells, capacity_bps: see `Network`; the capacity must be given.
-    """
+    """`FixedLinks` with cells, whose capacity must be given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,11 +37,7 @@ SHARES = {"majority": 0.5, "any": 0.0}
 
 @dataclass(frozen=True)
 class Fixed(CheckedOptions):
-    """Blocks of one size for the whole run, with offsets 0, s, 2s, ..., D.
-
-    Attributes:
-        size: s; the last block has the remaining entries.
-    """
+    """Blocks of one size for the whole run, with offsets 0, s, 2s, ..., D; the last has the remaining entries."""
 
     size: BlockSize = 256
     prefix = "algorithm."
@@ -56,7 +52,6 @@ class Changing(Fixed, ABC):
     """Blocks that follow the divergences.
 
     Attributes:
-        longest: the maximum entries of a later block.
         phi: factor from capacity at which new blocks are requested. two_sided: in both directions.
         vote: majority or any: how many clients must request new blocks. capacity: nats or bits, the unit of kappa.
     """

@@ -37,13 +37,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class QuicFL(Codec):
-    """Sends a code for each entry of the rotated vector, and the largest entries as they are.
-
-    Attributes:
-        bits: b, 1 to 4.
-        rotations: how often the rotation is repeated.
-        seed_cost: of h: sent, 64 bits a message; derived, from names that both ends know.
-    """
+    """Sends a code for each entry of the rotated vector, b = `bits` bits, and the largest entries as they are."""
 
     bits: Annotated[Literal[1, 2, 3, 4], "QUIC-FL has tables for these"] = 1
     rotations: Annotated[int, Whole()] = 1
