@@ -9,3 +9,8 @@ import pytest
 def thorough(values: Iterable[Any]) -> list[Any]:
     """`parametrize("num", [7, *thorough([2, 256])])`: the fast tests take 7, the thorough ones 2 and 256."""
     return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+
+
+def thorough_rows(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """As `thorough`, of several parameters."""
+    return [pytest.param(*row, marks=pytest.mark.thorough) for row in rows]

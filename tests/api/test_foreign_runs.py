@@ -55,13 +55,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize("part", PARTS, ids=[str(next(iter(part.values()))["_target_"]) for part in PARTS])
-def test_code_that_is_not_fedcomp_s_is_not_run(
-    folder: Path,
-    tmp_path: Path,
-    part: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_code_that_is_not_fedcomp_s_is_not_run(folder: Path, tmp_path: Path, part, capsys, monkeypatch) -> None:
     proof = tmp_path / "proof"
     (tmp_path / "evil.py").write_text(f"import pathlib; pathlib.Path({str(proof)!r}).touch()")
     monkeypatch.chdir(tmp_path)
@@ -104,22 +98,20 @@ def test_names_do_not_lead_elsewhere(folder: Path, tmp_path: Path, capsys: pytes
     assert not list(tmp_path.glob("**/evil*"))
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (None, "has no config.yaml"),
-        ("- 1\n- 2\n", "is no config: it must be a mapping"),
-        ("model: 3\n", "is no config of a run"),
-        ("rounds: many\n", "is no config of a run"),
-    ],
-)
-def test_a_config_that_is_none_is_one_line(
-    folder: Path, content: str | None, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+NO_CONFIG = {
+    None: "has no config.yaml",
+    "- 1\n- 2\n": "is no config: it must be a mapping",
+    "model: 3\n": "is no config of a run",
+    "rounds: many\n": "is no config of a run",
+}
+
+
+@pytest.mark.parametrize("content", NO_CONFIG)
+def test_a_config_that_is_none_is_one_line(folder: Path, content: str | None, capsys) -> None:
     path = folder / "config.yaml"
     path.unlink() if content is None else path.write_text(content)
-    assert said in _one_line(evaluate, [str(folder)], capsys)
-    assert said in _one_line(export, [str(folder), str(folder / "model.pt")], capsys)
+    assert NO_CONFIG[content] in _one_line(evaluate, [str(folder)], capsys)
+    assert NO_CONFIG[content] in _one_line(export, [str(folder), str(folder / "model.pt")], capsys)
 
 
 def test_a_config_that_was_changed_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

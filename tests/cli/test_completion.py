@@ -101,10 +101,8 @@ def test_the_scripts_are_those_of_the_package_with_their_flags(capsys: pytest.Ca
         module = importlib.import_module(re.findall(rf'^{place} = _script\("(\S+)"\)', source, flags=re.M)[0])
         with pytest.raises(SystemExit):
             module.main(["--help"])
-        assert {*re.findall(r"^  (?:-\w, )?(--[\w-]+)", capsys.readouterr().out, flags=re.M)} == {
-            *script.flags,
-            "--help",
-        }
+        shown = re.findall(r"^  (?:-\w, )?(--[\w-]+)", capsys.readouterr().out, flags=re.M)
+        assert {*shown} == {*script.flags, "--help"}
 
 
 @looped(
@@ -160,19 +158,13 @@ complete -p fedcomp 2>/dev/null || echo gone
 @pytest.mark.thorough
 def test_a_real_bash(mine: Path, place: tuple[Path, dict[str, str]]) -> None:
     folder, env = place
-    done = subprocess.run(
-        ["bash", "--norc", "-c", BASH], cwd=folder, env=env, capture_output=True, text=True, check=True
-    )
+    command = ["bash", "--norc", "-c", BASH]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "complete -o default -o nospace -F _fedcomp fedcomp",
-        "quarter",
-        "compressor.share=",
-        "topk topk_index",
-        "dirichlet iid labels natural one_each shards",
-        "",
-        "gone",
-    ]
+    first, *completed, last = done.stdout.splitlines()
+    assert (first, last) == ("complete -o default -o nospace -F _fedcomp fedcomp", "gone")
+    partitions = "dirichlet iid labels natural one_each shards"
+    assert completed == ["quarter", "compressor.share=", "topk topk_index", partitions, ""]
 
 
 FISH = """

@@ -1,24 +1,29 @@
 """What a user meets: a run and its files, one clear line for wrong input, the record kept when a run fails."""
 
 import json
+import os
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedcomp.cli.arguments import parse
 from fedcomp.config.compose import compose
 from fedcomp.config.overrides import quote
+from fedcomp.core.choices import choices
 from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.run_folder import owned
 from fedcomp.records.status import read_status
 from tests.left import folder_of, record, status_of
+from tests.looped import looped
 
 QUICK = ("rounds=4", "num_clients=5", "client.batch_size=40")
 
 
-def test_a_run_without_matplotlib_says_so_once_and_draws_nothing(
-    fedcomp_with_pictures, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_matplotlib_says_so_once(fedcomp_with_pictures, tmp_path: Path, capsys, monkeypatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # an import of it fails
@@ -91,11 +96,8 @@ def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> N
 
 
 def test_the_downlinks_compressor_is_chosen_by_its_short_name() -> None:
-    for words in (
-        ["downlink=sign", "downlink.feedback=error"],
-        ["compressor@downlink=sign", "downlink.feedback=error"],
-    ):
-        assert compose(words).downlink._target_.endswith("Sign")
+    for word in ("downlink=sign", "compressor@downlink=sign"):
+        assert compose([word, "downlink.feedback=error"]).downlink._target_.endswith("Sign")
     assert quote("downlink=sign,topk") == "compressor@downlink=sign,topk"
     assert quote("downlink=null") == "downlink=null"
 
@@ -160,8 +162,6 @@ def test_flags_and_overrides_in_any_order(fedcomp, tmp_path: Path, capsys) -> No
 
 
 def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
-    from fedcomp.records.run_folder import owned
-
     assert fedcomp(*QUICK) == 0
     with owned(folder_of(tmp_path)):
         assert fedcomp(*QUICK, "overwrite=true") == 1
@@ -196,3 +196,92 @@ def test_a_run_in_which_nobody_took_part_ends_with_a_warning(fedcomp, capsys) ->
     assert said in capsys.readouterr().err
     assert fedcomp(*rare, "participation.schedule={2: 1.0}") == 0
     assert "warning" not in capsys.readouterr().err
+
+
+@looped(
+    "line, sorted_line",
+    [
+        ("rounds=5 --config-dir mine compressor=quarter", "--config-dir=mine rounds=5 compressor=quarter"),
+        ("rounds=5 -m", "--multirun rounds=5"),
+        ("rounds=5 --cfg job", "--cfg=job rounds=5"),
+        ("-m a=1 --config-dir mine b=2", "--multirun --config-dir=mine a=1 b=2"),
+        ("a=1 -cd=mine b=2", "--config-dir=mine a=1 b=2"),
+        ("a=1 --multi b=2", "--multirun a=1 b=2"),
+        ("a=1 -i b=2", "--info=all a=1 b=2"),
+        ("a=1 -i defaults b=2", "--info=defaults a=1 b=2"),
+        ("a=1 -c job -p client --resolve", "--cfg=job --package=client --resolve a=1"),
+        ("-m -- a=1", "--multirun a=1"),
+        ("'~c' +d=1", "'~c' +d=1"),
+        ("a=1 --safe -m", "--multirun a=1 safe=true"),
+    ],
+)
+def test_flags_come_first(line: str, sorted_line: str) -> None:
+    assert parse(line.split()).argv == sorted_line.split()
+
+
+def test_the_config_folder() -> None:
+    assert parse(["a=1", "--config-dir", "mine", "b=2"]).config_folders == [Path("mine").resolve()]
+    assert parse(["a=1", "-cd=~"]).config_folders == [Path.home()]
+    assert parse(["a=1"]).config_folders == []
+
+
+@looped(
+    "line, message",
+    [
+        ("a=1 --multirn", r"there is no flag --multirn; did you mean --multirun\?"),
+        ("--config a=1", "there is no flag --config; did you mean --config-path or --config-name or --config-dir"),
+        ("a=1 --config-dir", "--config-dir needs a value"),
+        ("--config-dir -m", "--config-dir needs a value"),
+        ("--cfg compressor=topk", "--cfg needs one of job, hydra, all, not compressor=topk"),
+        ("--multirun=true", "--multirun takes no value: leave =true out"),
+        ("--config-dir a --config-dir b", "--config-dir is given twice: give one folder"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        parse(line.split())
+
+
+RUN = """
+import sys
+from fedcomp.cli.entry_points import fedcomp
+try:
+    fedcomp()
+finally:
+    print(*{name.partition(".")[0] for name in sys.modules})
+"""
+ALWAYS = {"IPython", "pandas", "plotly", "sklearn", "wandb"}
+TRAINING = {"matplotlib", "numba", "torchvision", "triton"}
+"""What training needs in some cases: pictures, long draws and compiled models, photographs, GPUs."""
+
+
+def _imported(tmp_path: Path, *arguments: str) -> set[str]:
+    """The packages that a command imports in a process of its own."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", RUN, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.thorough
+def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
+    first = _imported(tmp_path, "rounds=1", "pictures=false")
+    assert "torch" in first
+    assert not first & (ALWAYS | TRAINING - {"numba"})  # which compiles perceptrons
+
+
+def test_what_runs_nothing_needs_no_torch(fedcomp: Callable[..., int], tmp_path: Path) -> None:
+    done = ("rounds=1", "pictures=false", f"output_root={tmp_path}")
+    assert fedcomp(*done) == 0
+    assert not _imported(tmp_path, *done) & (ALWAYS | TRAINING | {"torch", "numpy"})
+    assert not _imported(tmp_path, *done, "launcher=joblib") & {"torch", "numpy"}
+    assert not _imported(tmp_path, "--help", "compressor") & {"torch", "numpy", "matplotlib"}
+
+
+def test_no_data_set_needs_torch_to_name_its_files() -> None:
+    """A finished run's data are compared with what they were, before torch is imported."""
+    targets = sorted({str(choice["_target_"]) for choice in choices("dataset").values()})
+    lines = [f"import sys\nfrom {target.rpartition('.')[0]} import data_files" for target in targets]
+    code = "\n".join([*lines, "print('torch' in sys.modules)"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

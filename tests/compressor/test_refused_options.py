@@ -1,4 +1,4 @@
-"""Options and combinations that make no sense, beyond what `tests/config/test_ranges.py` finds in their comments."""
+"""Options and combinations that make no sense, beyond what `tests/config/test_comments.py` finds in their comments."""
 
 from collections.abc import Callable
 

@@ -22,15 +22,10 @@ from fedcomp.core.folders import CONF
 from fedcomp.display.main_metric import main_metric
 from fedcomp.wire import Ledger
 
-FILES = sorted(
-    file
-    for file in CONF.glob("*/*.yaml")
-    if file.is_file() and file.parent.name not in ("experiment", "hydra", "wandb")
-)
+FILES = sorted(file for file in CONF.glob("*/*.yaml") if file.parent.name not in ("experiment", "hydra", "wandb"))
 CHOICES = [(file.parent.name, file.stem) for file in FILES]
-EXPERIMENTS = sorted(
-    str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("*.yaml")
-)
+OWN = CONF / "experiment"
+EXPERIMENTS = sorted(str(file.relative_to(OWN).with_suffix("")) for file in OWN.rglob("*.yaml"))
 FIRST_OF_FOLDER = {Path(name).parent: name for name in reversed(EXPERIMENTS)}
 ALIKE = {name for name in EXPERIMENTS if len(Path(name).parts) > 2 and FIRST_OF_FOLDER[Path(name).parent] != name}
 """All but the first of the choices that a comparison has in a folder, such as its methods."""
@@ -41,7 +36,7 @@ CLASSES = {
 WITH_ROUND = ("algorithm", "client", "compressor", "evaluation", "participation", "partition", "server")
 """Groups that play a part in a round and fit the default's other parts."""
 ROUNDS_ELSEWHERE = [("partition", "natural")]
-"""Choices that need data of another kind: tests/training/test_natural.py."""
+"""Choices that need data of another kind: tests/training/test_kinds_of_data.py."""
 CPU = torch.device("cpu")
 NEEDS = {
     "algorithm=ffa_lora": ["model=module", "model.path=tests.lora_networks.lora_b_of"],
@@ -98,14 +93,10 @@ def test_every_choice_composes_and_builds(choices: tuple[tuple[str, str], ...]) 
             build(config[group])
 
 
-@pytest.mark.parametrize(
-    ("group", "choice"),
-    sorted(
-        pair
-        for (group, *_), choice in CLASSES.items()
-        if group in WITH_ROUND and (pair := (group, choice)) not in ROUNDS_ELSEWHERE
-    ),
-)
+FIRST = sorted((group, choice) for (group, *_), choice in CLASSES.items() if group in WITH_ROUND)
+
+
+@pytest.mark.parametrize(("group", "choice"), [pair for pair in FIRST if pair not in ROUNDS_ELSEWHERE])
 def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> None:
     own = _composed(next(choices for choices in _columns() if (group, choice) in choices))
     config = own if group == "algorithm" else _compose(*["dataset=vectors"] * (choice == "one_each"))
@@ -129,7 +120,7 @@ def test_every_experiment_composes(choice: str) -> None:
     folder, _, name = choice.rpartition("/")
     words = [f"experiment={choice}"]
     if "/" in folder:  # a part of experiments, which is chosen beside one of them
-        texts = {path.stem: path.read_text() for path in sorted((CONF / "experiment" / folder).parent.glob("*.yaml"))}
+        texts = {path.stem: path.read_text() for path in sorted((OWN / folder).parent.glob("*.yaml"))}
         having = [stem for stem, text in texts.items() if f"{folder}@_global_" in text]
         named = [stem for stem in having if re.search(rf"{folder}@_global_: .*\b{name}\b", texts[stem])]
         whole = [*named, *having][0]
@@ -145,7 +136,7 @@ def test_every_experiment_composes(choice: str) -> None:
 
 
 def test_the_parts_that_a_grid_tries_exist() -> None:
-    for path in (CONF / "experiment").rglob("*.yaml"):
+    for path in OWN.rglob("*.yaml"):
         params = OmegaConf.select(OmegaConf.load(path), "hydra.sweeper.params", default={})
         for group, names in params.items():
             for name in str(names).split(",") if group.startswith("experiment/") else ():
@@ -194,7 +185,7 @@ def test_hash_ignores_what_changes_no_number() -> None:
     assert config_hash(plain) == config_hash(same)
     for override in ("rounds=7", "client.lr=0.2", "compressor=sign", "wire=packed", "participation=bernoulli"):
         assert config_hash(plain_config(_compose(override), CPU)) != config_hash(plain)
-    assert str(run_folder(same)).endswith(f"/x/b/{config_hash(plain)}/seed=3")
+    assert run_folder(same) == Path(f"/x/b/{config_hash(plain)}/seed=3")
 
 
 def test_dataset_root_is_no_setting() -> None:

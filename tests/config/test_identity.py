@@ -1,14 +1,19 @@
-"""A run's hash follows from what its user chose: moved classes and added options leave finished runs where they are."""
+"""A run's hash follows from what its user chose: moved classes and added options leave finished runs where they are.
+
+Folders are named by it; choices of one hash are kept apart; a damaged identity is said."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fedcomp.config import placement
 from fedcomp.config.compose import compose
 from fedcomp.config.identity import config_hash, identity
+from fedcomp.config.placement import IDENTITY
 from fedcomp.config.schema import PARTS, plain_config
 from fedcomp.core import choices as module
 from fedcomp.core.folders import CONF
@@ -26,10 +31,7 @@ def _plain(*overrides: str) -> dict:
 @pytest.fixture
 def own_conf(tmp_path, monkeypatch):
     """A copy of conf/ that a test may change."""
-    import shutil
-
-    copy = tmp_path / "conf"
-    shutil.copytree(CONF, copy)
+    copy = shutil.copytree(CONF, tmp_path / "conf")
     monkeypatch.setattr(module, "CONF", copy)
     for reader in (module.choices, module.choices_of):
         monkeypatch.setattr(reader, "__defaults__", (copy,))
@@ -44,28 +46,15 @@ def _edit(path: Path, old: str, new: str) -> None:
 
 def test_holds_what_was_chosen_and_nothing_else() -> None:
     assert identity(_plain()) == {"device": "cpu"}
-    given = (
-        "compressor=topk",
-        "compressor.fraction=0.1",
-        "rounds=7",
-        "seed=3",
-        "name=x",
-        "quiet=true",
-        "dataset=mnist",
-    )
-    assert identity(_plain(*given)) == {
-        "device": "cpu",
-        "rounds": 7,
-        "compressor": {"topk": {"fraction": 0.1}},
-        "dataset": {"mnist": {}},
-    }
+    given = "compressor=topk compressor.fraction=0.1 rounds=7 seed=3 name=x quiet=true dataset=mnist"
+    parts = {"compressor": {"topk": {"fraction": 0.1}}, "dataset": {"mnist": {}}}
+    assert identity(_plain(*given.split())) == {"device": "cpu", "rounds": 7, **parts}
     assert identity(_plain("compressor=topk", "compressor.fraction=0.03"))["compressor"] == {"topk": {}}
 
 
 def test_what_is_written_in_two_ways_is_one_run() -> None:
-    assert identity(_plain("compressor=sign_model")) == identity(
-        _plain("compressor=sign", "compressor.granularity=model")
-    )
+    short, long = ["compressor=sign_model"], ["compressor=sign", "compressor.granularity=model"]
+    assert identity(_plain(*short)) == identity(_plain(*long))
 
 
 def test_a_class_may_move() -> None:
@@ -158,10 +147,61 @@ def test_a_default_never_changes_without_its_version() -> None:
             continue
         for key, value in before.items():
             if key in options:
-                assert options[key] == value, (
-                    f"conf/{name}.yaml: {key} changed its default: raise {VERSION} in that file"
-                )
+                says = f"conf/{name}.yaml: {key} changed its default: raise {VERSION} in that file"
+                assert options[key] == value, says
 
 
 if __name__ == "__main__":
     RECORDED.write_text(json.dumps(_defaults(), indent=1, sort_keys=True) + "\n")
+
+
+QUICK = ("rounds=2", "num_clients=4", "pictures=false", "compressor=topk", "compressor.feedback=error")
+
+
+def test_the_folder_says_what_its_hash_stands_for(fedcomp, tmp_path) -> None:
+    assert fedcomp(*QUICK) == 0
+    (path,) = tmp_path.rglob(IDENTITY)
+    assert json.loads(path.read_text())["compressor"] == {"topk": {"feedback": "error"}}
+    assert len(path.parent.name) == 10
+
+
+@pytest.mark.parametrize("content", [b"", b"{}\n", b"not JSON", b"\xff\xfe"])
+def test_a_damaged_identity_is_said_with_the_way_back(fedcomp, tmp_path, capsys, content: bytes) -> None:
+    assert fedcomp(*QUICK) == 0
+    (path,) = tmp_path.rglob(IDENTITY)
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert fedcomp(*QUICK) == 1
+    assert f"{path} is damaged" in capsys.readouterr().err
+    path.unlink()  # what the line says
+    assert fedcomp(*QUICK) == 0
+    assert "already finished" in capsys.readouterr().err
+    assert path.read_bytes() == whole
+
+
+def test_two_choices_of_one_hash_are_told_apart(fedcomp, tmp_path, monkeypatch) -> None:
+    for name in ("config_hash", "hash_of"):
+        monkeypatch.setattr(placement, name, lambda _: "c011151011")
+    for lr in (0.1, 0.2, 0.1):
+        assert fedcomp(*QUICK, f"client.lr={lr}") == 0
+    assert {path.parent.parent.name for path in tmp_path.rglob("config.yaml")} == {"c011151011", "c011151011-2"}
+    first = json.loads((tmp_path / "fedcomp" / "c011151011" / IDENTITY).read_text())
+    assert "client" not in first or first["client"]["sgd"]["lr"] == 0.1
+
+
+def test_a_new_run_names_an_unfinished_one_that_differs_by_what_is_recorded_alone(fedcomp, tmp_path, capsys) -> None:
+    assert fedcomp(*QUICK) == 0
+    (status,) = tmp_path.rglob("status.json")
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert fedcomp(*QUICK, *words, "overwrite=true") == 0
+        return capsys.readouterr().err
+
+    assert "to go on with it" not in said("eval_every=2"), "the other run is finished"
+    status.write_text(json.dumps({"state": "interrupted", "round": 1}))
+    assert "to go on with it" not in said("client.lr=0.2")
+    line = f"{status.parent} has 1 rounds of the same run with eval_every=1: to go on with it, stop this one and give "
+    shown = " ".join(said("eval_every=3", "label=new").split())
+    assert f"{line}eval_every=1" in shown

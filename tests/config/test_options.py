@@ -2,20 +2,19 @@
 
 import functools
 import re
+from dataclasses import replace
 
 import pytest
-from omegaconf import DictConfig
 
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.config.options import check_types
+from fedcomp.launcher.joblib import Joblib
 from fedcomp.runtime.process_settings import pick_device
 from tests.looped import looped
-
-
-def _compose(*overrides: str) -> DictConfig:
-    return compose(["dataset=digits", *overrides])
+from tests.parts import Adam, ServerAdam, ServerSgd, Sgd
 
 
 @pytest.mark.thorough
@@ -37,16 +36,16 @@ def _compose(*overrides: str) -> DictConfig:
 @pytest.mark.parametrize("word", ["off", "no", "1", "null"])
 def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str) -> None:
     group = option.split(".")[0]
-    config = _compose(choice, f"{option}={word}")
+    config = compose([choice, f"{option}={word}"])
     make = functools.partial(build_compressor, group=group) if group in ("compressor", "downlink") else build
     with pytest.raises(ValueError, match=rf"^{option}=\w+ must be true or false$"):
         make(config[group])
-    check_types(_compose(choice, f"{option}=true")[group])
+    check_types(compose([choice, f"{option}=true"])[group])
 
 
 def test_a_number_is_no_switch() -> None:
     with pytest.raises(ValueError, match=r"^algorithm\.sm=1 must be true or false$"):
-        check_types(_compose("algorithm=fedmrn", "algorithm.sm=1").algorithm)
+        check_types(compose(["algorithm=fedmrn", "algorithm.sm=1"]).algorithm)
 
 
 @looped(
@@ -64,7 +63,7 @@ def test_a_number_is_no_switch() -> None:
     ],
 )
 def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) -> None:
-    config = _compose(*overrides)
+    config = compose(overrides)
     with pytest.raises(ValueError, match=f"^{line}"):
         build_simulation(config, pick_device("cpu"))
 
@@ -89,12 +88,12 @@ def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) ->
 def test_lists_and_strings_are_named_as_such(option: str, line: str) -> None:
     group = option.split(".")[0]
     with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-        build(_compose(option)[group])
+        build(compose([option])[group])
 
 
 def test_lists_that_are_lists_pass() -> None:
     for option in ("model.hidden=[]", "model.hidden=[8,4]"):
-        build(_compose(option).model)
+        build(compose([option]).model)
 
 
 @looped(
@@ -107,4 +106,32 @@ def test_lists_that_are_lists_pass() -> None:
 )
 def test_an_old_name_is_refused_with_the_new_one(word: str, now: str) -> None:
     with pytest.raises(ValueError, match=rf"^there is no option '[a-z.]+': it is called {now} now$"):
-        _compose("algorithm=fedscalar", "compressor@downlink=randk", word)
+        compose(["algorithm=fedscalar", "compressor@downlink=randk", word])
+
+
+PARTS = [
+    *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),
+    *((Sgd(lr=0.1), "client", name) for name in ("momentum", "weight_decay", "lr_final")),
+    *((ServerAdam(), "server", name) for name in ("lr", "beta1", "beta2", "eps")),
+    *((ServerSgd(), "server", name) for name in ("lr", "momentum")),
+    *((Joblib(), "launcher", name) for name in ("n_jobs", "runs_per_gpu")),
+]
+
+
+@looped("part, group, name", PARTS)
+@looped("value", ["abc", None, -2.5])
+def test_an_option_that_is_no_number_is_named(part, group, name, value):
+    with pytest.raises(ValueError, match=f"^{group}.{name}={value} must be"):
+        replace(part, **{name: value})
+
+
+def test_adams_eps_is_above_0_and_true_is_no_number():
+    with pytest.raises(ValueError, match="client.eps=0"):
+        Adam(lr=0.1, eps=0)
+    with pytest.raises(ValueError, match="client.weight_decay=True"):
+        Sgd(lr=0.1, weight_decay=True)
+
+
+def test_first_probabilities_that_are_none():
+    with pytest.raises(ValueError, match="algorithm.theta0=None must be"):
+        FrozenWeights(theta0=None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Progress: lines where there is no terminal, a bar where there is one, nothing when quiet, and cheap."""
+"""Progress: lines where there is no terminal, a bar where there is one or a notebook, nothing when quiet, and cheap."""
 
 import contextlib
 import io
@@ -6,12 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 from typing import TextIO
 
 import pytest
 
 from fedcomp.display import progress as module
-from fedcomp.display.progress import Progress
+from fedcomp.display.notebook import NotebookBar, in_notebook
+from fedcomp.display.progress import Lines, Progress, _screen
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 
@@ -50,11 +52,8 @@ def run(verbosity: str, clock: Clock, first: int = 0, rounds: int = 20, seconds:
 
 
 def test_lines_for_a_fast_run_are_the_first_and_the_last(clock: Clock) -> None:
-    assert run("normal", clock) == [
-        "round  0/20  accuracy 10.00 %  0 bit",
-        "round 20/20  accuracy 50.00 %  1.24 Mbit",
-        "done",
-    ]
+    first, last = "round  0/20  accuracy 10.00 %  0 bit", "round 20/20  accuracy 50.00 %  1.24 Mbit"
+    assert run("normal", clock) == [first, last, "done"]
 
 
 def test_verbose_prints_each_evaluation_and_quiet_nothing(clock: Clock) -> None:
@@ -191,3 +190,50 @@ def test_a_process_whose_screen_is_full_ends_well() -> None:
     )
     with open("/dev/full", "w") as full:
         assert subprocess.run([sys.executable, "-c", code], stderr=full).returncode == 0
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The HTML of each output; a redrawn one replaces what it showed."""
+    outputs: list[str] = []
+
+    class Handle:
+        def __init__(self, place: int) -> None:
+            self.place = place
+
+        def update(self, content: str) -> None:
+            outputs[self.place] = content
+
+    def display(content: str, display_id: bool) -> Handle:
+        outputs.append(content)
+        return Handle(len(outputs) - 1)
+
+    ipython, module = ModuleType("IPython"), ModuleType("IPython.display")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    module.HTML, module.display = str, display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return outputs
+
+
+def test_one_output_is_redrawn(shown: list[str]) -> None:
+    assert in_notebook()
+    bar = _screen(sys.stderr)
+    assert isinstance(bar, NotebookBar)
+    bar.start(10)
+    bar.draw(4, 10, "accuracy < 90 %", "1 m 01 s left")
+    (text,) = shown
+    assert 'value="4" max="10"' in text
+    assert "round 4/10" in text
+    assert "accuracy &lt; 90 %  1 m 01 s left" in text
+
+
+def test_a_file_gets_lines_also_in_a_notebook(shown: list[str], tmp_path) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        assert isinstance(_screen(stream), Lines)
+
+
+def test_a_plain_process_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not in_notebook()
+    assert isinstance(_screen(sys.stderr), Lines)

@@ -1,4 +1,4 @@
-"""The parts that docs/extending.md writes out run as written, from a folder outside the repository."""
+"""The parts of docs/extending.md, and the commands of docs/tutorial.md, run as written, outside the repository."""
 
 import importlib
 import re
@@ -11,11 +11,10 @@ import pytest
 
 from fedcomp.check import algorithm, codec, world
 from fedcomp.records.metrics_file import read_lines
-from tests.docs.pages import PAGES, blocks
+from tests.docs.pages import PAGES, ROOT, blocks
 from tests.parts import Compressor, Dense, ServerSgd, Sgd
 
-WRITTEN = ("docs/extending.md",)
-"""Pages with files to be written into a folder; `test_tutorial.py` has another."""
+PAGE = "docs/extending.md"
 
 
 def files(page: str) -> dict[str, str]:
@@ -23,9 +22,9 @@ def files(page: str) -> dict[str, str]:
     return dict(re.findall(r"`(mine/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```$", PAGES[page], re.S | re.M))
 
 
-def _commands(page: str) -> list[str]:
+def _commands() -> list[str]:
     """The commands that use them."""
-    lines = [line for _, block in blocks(PAGES[page]) for line in block.splitlines()]
+    lines = [line for _, block in blocks(PAGES[PAGE]) for line in block.splitlines()]
     return [line for line in lines if line.startswith("fedcomp --config-dir mine")]
 
 
@@ -48,9 +47,9 @@ def write(page: str, folder: Path) -> None:
         path.write_text(text)
 
 
-@pytest.mark.parametrize(("page", "command"), [(page, command) for page in WRITTEN for command in _commands(page)])
-def test_a_part_of_your_own_learns(fedcomp, outside: Path, page: str, command: str) -> None:
-    write(page, outside)
+@pytest.mark.parametrize("command", _commands())
+def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None:
+    write(PAGE, outside)
     short = ["rounds=30", "eval_every=30", "quiet=true", "pictures=false"]
     assert fedcomp(*shlex.split(command)[1:], *short, f"output_root={outside / 'outputs'}") == 0
     (record,) = (outside / "outputs").rglob("metrics.jsonl")
@@ -64,19 +63,14 @@ def test_a_part_of_your_own_learns(fedcomp, outside: Path, page: str, command: s
 
 
 def test_every_kind_of_part_is_written_out() -> None:
-    written, commands = files("docs/extending.md"), _commands("docs/extending.md")
-    for group, name in (
-        ("compressor", "quarter"),
-        ("algorithm", "fednova"),
-        ("model", "residual"),
-        ("dataset", "spirals"),
-    ):
-        assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= written.keys()
-        assert any(f"{group}={name}" in command for command in commands)
+    kinds = {"compressor": "quarter", "algorithm": "fednova", "model": "residual", "dataset": "spirals"}
+    for group, name in kinds.items():
+        assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= files(PAGE).keys()
+        assert any(f"{group}={name}" in command for command in _commands())
 
 
 def test_the_compressor_passes_the_suite(outside: Path) -> None:
-    write("docs/extending.md", outside)
+    write(PAGE, outside)
     sys.path.append(str(outside / "mine"))
     quarter = importlib.import_module("quarter")
     case = codec.CodecCase("quarter", quarter.Quarter(), lambda layers: 32 * max(1, round(0.25 * sum(layers))))
@@ -92,10 +86,53 @@ def _fednova_bits(dim: int, stats: int, layers: tuple[int, ...], cohort: int) ->
 
 @pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 def test_the_algorithm_passes_the_suite(outside: Path, module) -> None:
-    write("docs/extending.md", outside)
+    write(PAGE, outside)
     sys.path.append(str(outside / "mine"))
     fednova = importlib.import_module("fednova")
     method = fednova.FedNova(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), Compressor(Dense()))
     case = algorithm.AlgorithmCase("fednova", method, _fednova_bits, module)
     for check in algorithm.CHECKS:
         check(case)
+
+
+TUTORIAL = "docs/tutorial.md"
+SCRIPTS = {
+    "fedcomp-check": "fedcomp.cli.check",
+    "fedcomp-report": "fedcomp.reporting.__main__",
+    "fedcomp-status": "fedcomp.status.__main__",
+}
+ELSEWHERE = ("launcher=", "launcher.", "tracker=")
+"""Options of a cluster and of W&B: here the runs of a grid run one after another."""
+
+
+def _tutorial() -> list[list[str]]:
+    lines = [line for language, text in blocks(PAGES[TUTORIAL]) if not language for line in text.splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith("fedcomp")]
+
+
+def _shortened(words: list[str]) -> list[str]:
+    kept = [re.sub(r"^seed=.*", "seed=0,1", word) for word in words if not word.startswith(ELSEWHERE)]
+    return [*kept, "rounds=2", "eval_every=1", "quiet=true"]
+
+
+@pytest.mark.thorough
+def test_the_tutorial(fedcomp, outside: Path) -> None:
+    write(TUTORIAL, outside)
+    for name, *words in _tutorial():
+        if name == "fedcomp":
+            assert fedcomp(*_shortened(words), f"output_root={outside / 'outputs'}") == 0, words
+        else:
+            assert importlib.import_module(SCRIPTS[name]).main(words) == 0, [name, *words]
+    assert len(list((outside / "outputs").rglob("metrics.jsonl"))) == 1 + 2 * (4 + 3)
+    for asked in ("report/table.tex", "report/report.html", "paper/figure.pdf"):
+        assert (outside / asked).is_file(), asked
+    (python,) = [text for language, text in blocks(PAGES[TUTORIAL]) if language == "python" and "load_runs" in text]
+    exec(python, {})  # the example from Python
+
+
+def test_options_of_the_cluster_exist() -> None:
+    words = [word for command in _tutorial() for word in command if word.startswith("launcher.")]
+    options = (ROOT / "conf" / "launcher" / "slurm.yaml").read_text()
+    assert words
+    for word in words:
+        assert re.search(rf"^{word.partition('=')[0].removeprefix('launcher.')}:", options, re.M), word

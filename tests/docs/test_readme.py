@@ -1,4 +1,4 @@
-"""The README is short, every method is named, links lead somewhere, and files that a page names are there."""
+"""The README is short, every method is named, and links, files and questions of the pages lead somewhere."""
 
 import re
 
@@ -14,9 +14,8 @@ SHAPES = {"mlp_digits_233": (64,), "lenet5": (1, 28, 28), "cnn4": (1, 28, 28), "
 
 
 def test_parameter_counts() -> None:
-    counts = {
-        name: int(count.replace(",", "")) for name, count in re.findall(r"`(\w+)` \(([\d,]+)", PAGES["docs/methods.md"])
-    }
+    written = re.findall(r"`(\w+)` \(([\d,]+)", PAGES["docs/methods.md"])
+    counts = {name: int(count.replace(",", "")) for name, count in written}
     for name, shape in SHAPES.items():
         factory = instantiate(options(ROOT / "conf" / "model" / f"{name}.yaml"))
         assert counts[name] == sum(part.numel() for part in factory(shape, 10).parameters()), name
@@ -50,3 +49,15 @@ def test_files_that_a_page_names_are_there(page: str) -> None:
         found = [file for folder in (ROOT, ROOT / "fedcomp") for file in folder.glob(path)]
         assert found or path.startswith("mine/"), path
         assert not test or f"def {test}(" in found[0].read_text(encoding="utf-8"), f"{path}::{test}"
+
+
+MOST_FILES = [5, 7, 4, 3, 5]
+"""Of each question of "Where to look"."""
+
+
+def test_a_question_leads_to_few_files_which_are_there() -> None:
+    table = PAGES["docs/architecture.md"].split("## Where to look")[1].split("\n## ")[0]
+    questions = re.findall(r"^\| .*\? \| (.*) \|$", table, flags=re.M)
+    files = [re.findall(r"`([^`]*/[^`]*)`", answer) for answer in questions]
+    assert [path for own in files for path in own if not (ROOT / path).is_file()] == []
+    assert [len(own) for own in files] == MOST_FILES

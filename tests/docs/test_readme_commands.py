@@ -27,6 +27,7 @@ FILES = {
     "shakespeare": "tinyshakespeare.txt",
 }
 """What a data set needs under DATA; others come with their packages, or are drawn."""
+LONG = "mnist cifar insurance shakespeare bisenetv2 bicompfl rand_k/ network/ fedmrn/ fine_tuning/"
 FALLING = ("test/loss", "test/objective", "test/distance")
 """What falls where something is learnt: of the first that a record has."""
 LOCAL = ("-m", "launcher=joblib", "launcher=slurm")
@@ -51,19 +52,7 @@ def _runs(words: list[str]) -> bool:
 
 def _needs_data(words: list[str]) -> bool:
     """Whether it reads real data, or takes long even if shortened."""
-    long = (
-        "mnist",
-        "cifar",
-        "insurance",
-        "shakespeare",
-        "bisenetv2",
-        "bicompfl",
-        "rand_k/",
-        "network/",
-        "fedmrn/",
-        "fine_tuning/",
-    )
-    return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
+    return any(name in word for word in words for name in LONG.split()) and "experiment=rand_k/mse" not in words
 
 
 def _id(words: list[str]) -> str:
@@ -145,15 +134,12 @@ def _marked(words: list[str]) -> Any:
     return pytest.param(words, marks=[] if fast else pytest.mark.thorough)
 
 
-@pytest.mark.parametrize("words", [_marked(words) for words in TRAINING if not _needs_data(words)], ids=_id)
+SHORT = [_marked(words) for words in TRAINING if not _needs_data(words)]
+LENGTHY = [pytest.param(words, marks=pytest.mark.slow) for words in TRAINING if _needs_data(words)]
+
+
+@pytest.mark.parametrize("words", [*SHORT, *LENGTHY], ids=_id)
 def test_a_command_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
-    for index, one in enumerate(_each_compressor(words)):
-        _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [words for words in TRAINING if _needs_data(words)], ids=_id)
-def test_a_command_on_real_data_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
     for index, one in enumerate(_each_compressor(words)):
         _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
 

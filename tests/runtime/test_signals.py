@@ -1,17 +1,20 @@
-"""Signals that stop a run: between rounds; at once while modules are imported; never SIGHUP under `nohup`."""
+"""How commands end: by a signal between rounds or during imports, without a reader, without room for a file."""
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fedcomp.launcher.process import Children
-from fedcomp.records.status import read_status
+from fedcomp.records.grid import JOBS, note_jobs
+from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import SIGNALS, GracefulStop
 from fedcomp.tracking.contract import Jsonl
+from tests.left import status_of
 from tests.looped import looped
 
 TINY = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=4", "pictures=false")
@@ -56,9 +59,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("grid", [False, True], ids=["run", "grid"])
-def test_a_closed_terminal_saves_the_run(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, grid: bool
-) -> None:
+def test_a_closed_terminal_saves_the_run(fedcomp, tmp_path: Path, monkeypatch, capsys, grid: bool) -> None:
     def log(self: Jsonl, record: dict) -> None:
         if record["round"] == 2:
             signal.raise_signal(signal.SIGHUP)
@@ -66,9 +67,7 @@ def test_a_closed_terminal_saves_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(Jsonl, "log", log)
         assert fedcomp(*TINY, *(["-m", "seed=0,1"] if grid else [])) == 128 + signal.SIGHUP
-    (path,) = tmp_path.rglob("status.json")
-    status = read_status(path.parent)
-    assert status is not None
+    status = status_of(tmp_path)
     assert (status.state, status.round) == ("interrupted", 2)
     assert fedcomp(*TINY) == 0
     assert "resuming after round 2" in capsys.readouterr().err
@@ -104,3 +103,39 @@ for script in {SCRIPTS}:
     lines = shown.splitlines()
     assert lines[1::2] == [f"{script} 130" for script in SCRIPTS]
     assert all("interrupted" in line for line in lines[::2]), shown
+
+
+def _unread(script: str, *words: str) -> tuple[int, str]:
+    """Exit status and standard error of a console script whose standard output nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = f"import sys; from fedcomp.cli import entry_points; sys.argv[1:] = {list(words)}; entry_points.{script}()"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run([sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, env=env)
+    os.close(writer)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("words", [["experiment="], ["--help", "compressor"]])
+def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
+    assert _unread("fedcomp", *words) == (141, "")
+
+
+def test_a_script_whose_reader_leaves() -> None:
+    assert _unread("clean", "--help") == (141, "")
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert exit_status(lambda: (tmp_path / "file" / "folder").mkdir()) == 2
+    assert capsys.readouterr().err == f"error: Not a directory: {tmp_path / 'file' / 'folder'}\n"
+    assert exit_status(lambda: None) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / JOBS).symlink_to("/dev/full")
+    assert exit_status(lambda: note_jobs(tmp_path, {tmp_path / "run": "7_0"})) == 2
+    assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path / JOBS}: No space left on device; ")
+    assert exit_status(lambda: Path("/dev/full").write_text("words")) == 2  # where the system names no file
+    assert capsys.readouterr().err == "error: No space left on device\n"

@@ -1,6 +1,7 @@
-"""Which runs may be removed, that nothing goes without a yes, and that nothing else ever goes."""
+"""Which runs may be removed, that nothing else ever goes nor without a yes; and what differs between two runs."""
 
 import io
+import json
 import os
 import shutil
 import sys
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.run_folder import owned
-from fedcomp.status.clean import candidates, main
+from fedcomp.status import clean, diff
+from fedcomp.status.clean import candidates
+from fedcomp.status.diff import Difference, compare
 from tests.records.synthetic_runs import write_run
 
 
@@ -68,17 +71,13 @@ def test_damaged_files_are_no_reason(runs: Path) -> None:
     assert set(_found(runs).values()) == {"duplicate"}
 
 
-@pytest.fixture
-def files(runs: Path) -> dict[Path, bytes]:
-    return _left(runs)
-
-
 def _left(runs: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in runs.rglob("*") if path.is_file()}
 
 
-def test_a_list_removes_nothing(runs: Path, files: dict[Path, bytes], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(runs), "--dry-run"]) == 0
+def test_a_list_removes_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = _left(runs)
+    assert clean.main([str(runs), "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "failed: " in said
     assert "the loss is nan" in said
@@ -91,25 +90,22 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_anything_but_yes_on_a_terminal_is_no(
-    runs: Path, files: dict[Path, bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anything_but_yes_on_a_terminal_is_no(runs: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = _left(runs)
     for answer in ("", "n", "no", "yesterday"):
         monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
-        assert main([str(runs)]) == 1, answer
+        assert clean.main([str(runs)]) == 1, answer
         assert _left(runs) == files
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    assert main([str(runs)]) == 2
+    assert clean.main([str(runs)]) == 2
     assert "no terminal to ask on: give --yes to remove them, or --dry-run" in capsys.readouterr().err
     assert _left(runs) == files
 
 
-def test_a_yes_removes_what_was_listed(
-    runs: Path, files: dict[Path, bytes], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = [one.folder for one in candidates(runs)]
+def test_a_yes_removes_what_was_listed(runs: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, listed = _left(runs), [one.folder for one in candidates(runs)]
     monkeypatch.setattr(sys, "stdin", _Terminal("y\n"))
-    assert main([str(runs)]) == 0
+    assert clean.main([str(runs)]) == 0
     assert f"removed {len(listed)} of {len(listed)} runs" in capsys.readouterr().out
     gone = {path for path in files if any(folder in path.parents for folder in listed)}
     configs = {path for path in files if path.name == "identity.json" and not any(path.parent.glob("seed=*"))}
@@ -119,18 +115,98 @@ def test_a_yes_removes_what_was_listed(
 
 
 def test_only_some(runs: Path) -> None:
-    assert main([str(runs), "--only", "failed", "--yes"]) == 0
+    assert clean.main([str(runs), "--only", "failed", "--yes"]) == 0
     assert not (runs / "grid" / "aaa" / "seed=1").exists()
     assert set(_found(runs).values()) == {"duplicate", "superseded"}
 
 
 def test_nothing_to_do_and_wrong_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _run(tmp_path, "grid/aaa", "finished")
-    assert main([str(tmp_path)]) == 0
+    assert clean.main([str(tmp_path)]) == 0
     assert "nothing to remove" in capsys.readouterr().out
     for words, line in (
         ([str(tmp_path / "nowhere")], "is no folder"),
         ([str(tmp_path), "--yes", "--dry-run"], "exclude each other"),
     ):
-        assert main(words) == 2
+        assert clean.main(words) == 2
         assert line in capsys.readouterr().err
+
+
+def _provenance(folder: Path, digest: str, version: str) -> None:
+    session = {
+        "start": "2026-01-01", "host": "here", "device": "cpu", "processor": "x", "threads": 1, "processes": 1,
+        "versions": {"torch": version}, "commits": [{"folder": "/src/mine", "commit": "0" * 40, "clean": True}],
+        "accepted": [],
+    }  # fmt: skip
+    data = {"train.x": {"digest": digest, "files": 1, "bytes": 9}}
+    (folder / "provenance.json").write_text(json.dumps({"data": data, "code": {}, "sessions": [session], "since": 0}))
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    one = _run(tmp_path, "grid/aaa", "finished")
+    other = _run(tmp_path, "grid/bbb", "failed", seed=3, lr=0.25, accuracy=0.75)
+    _provenance(one, "ab", "2.11")
+    _provenance(other, "cd", "2.12")
+    return one, other
+
+
+def test_every_difference(pair: tuple[Path, Path]) -> None:
+    found = compare(*pair)
+    assert found.settings == [Difference("seed", "0", "3"), Difference("client.lr", "0.1", "0.25")]
+    data, torch = Difference("data", "", "train.x has changed"), Difference("version of torch", "2.11", "2.12")
+    assert found.origin == [data, torch]
+    state, last = Difference("state", "finished", "failed"), Difference("last evaluation, round", "20", "10")
+    accuracy = Difference("test/accuracy, round 0", "50.00 %", "75.00 %", "+25.00 points")
+    assert found.results[:3] == [state, last, accuracy]
+    assert (found.same_until, found.equal_records) == (None, False)
+
+
+def test_who_started_a_run_and_on_how_many_threads_is_no_difference(tmp_path: Path) -> None:
+    one = _run(tmp_path, "grid/aaa", "finished")
+    other = shutil.copytree(one, tmp_path / "other" / "seed=0")
+    with (other / "config.yaml").open("a") as file:
+        file.write("launcher: {_target_: fedcomp.launcher.slurm.Slurm, cpus: 2}\n")
+        file.write("sweeper: {_target_: fedcomp.sweeper.optuna.Optuna, n_trials: 12}\n")
+        file.write("threads: 2\n")
+    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2"}
+    assert compare(one, other).settings == [Difference(name, "–", value) for name, value in changed.items()]
+    assert diff.main([str(one), str(other)]) == 0
+
+
+def test_on_the_terminal(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert diff.main([str(folder) for folder in pair]) == 1
+    said = capsys.readouterr().out
+    assert all(words in said for words in ("client.lr", "train.x has changed", "+25.00 points"))
+
+
+def test_equal_up_to_a_round(pair: tuple[Path, Path]) -> None:
+    one, other = pair
+    lines = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    lines[0]["seconds"], lines[1]["test/accuracy"] = 99.0, 0.9
+    (other / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = compare(one, other)
+    assert (found.same_until, found.equal_records) == (0, False)
+    assert [each.name for each in found.results] == ["state", "test/accuracy, round 20", "seconds, round 20"][:2]
+
+
+def test_a_copy_is_no_difference(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = shutil.copytree(pair[0], tmp_path / "elsewhere")
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(text.replace("name: grid", "name: moved"))
+    assert diff.main([str(pair[0]), str(copy)]) == 0
+    assert "the records are equal, apart from seconds" in capsys.readouterr().out
+
+
+def test_without_a_record(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (pair[1] / "metrics.jsonl").unlink()
+    (pair[1] / "provenance.json").unlink()
+    found = compare(*pair)
+    assert Difference("last evaluation, round", "20", "no record") in found.results
+    assert found.origin == [Difference("provenance.json", "there", "–")]
+
+
+def test_wrong_folders(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diff.main([str(pair[0]), str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is no run's folder: it has no config.yaml" in line

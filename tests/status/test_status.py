@@ -128,3 +128,15 @@ def test_the_path_and_watch_in_any_order(grid: Path, capsys: pytest.CaptureFixtu
     (done / "seed=1" / "status.json").write_text((done / "seed=0" / "status.json").read_text())
     assert main([str(done) if word == "PATH" else word for word in words.split()]) == 0
     assert "topk" in capsys.readouterr().out
+
+
+def test_the_status_of_a_folder_with_broken_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name / "seed=0"
+        folder.mkdir(parents=True)
+        (folder / "status.json").write_text('{"state": "finished", "round": 1}')
+    (tmp_path / "one" / "seed=0" / "config.yaml").write_text("- a\n")
+    (tmp_path / "two" / "seed=0" / "metrics.jsonl").mkdir()
+    errors = [run.error for run in run_states(tmp_path).runs]
+    assert "must be a mapping" in errors[0]
+    assert "cannot read" in errors[1]

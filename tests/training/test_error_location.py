@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from fedcomp.core.folders import CONF
-from fedcomp.records.status import read_status
 from fedcomp.training.error_location import is_in_code, summary
+from tests.left import status_of
 
 CODE = """
 from dataclasses import dataclass, field
 import torch
+from torch.nn.functional import linear
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.compressor import Codec
 from fedcomp.dataset.images.digits import load
@@ -24,7 +25,7 @@ class Net(torch.nn.Linear):
     def __init__(self, input_shape, num_outputs, **_):
         super().__init__(7, num_outputs)
     def forward(self, x):
-        return torch.nn.functional.linear(x, self.weight)
+        return linear(x, self.weight)
 
 @dataclass(frozen=True)
 class Averaging(FedAvg):
@@ -63,14 +64,12 @@ def own(tmp_path: Path) -> tuple[str, ...]:
     folder, module = tmp_path / "own", f"own_{abs(hash(str(tmp_path)))}"
     folder.mkdir()
     (folder / f"{module}.py").write_text(CODE)
-    fedavg = (
-        (CONF / "algorithm" / "fedavg.yaml").read_text().replace("fedcomp.algorithm.fedavg.FedAvg", "MODULE.Averaging")
-    )
+    fedavg = (CONF / "algorithm" / "fedavg.yaml").read_text()
     parts = {
         "compressor": "_target_: MODULE.Failing\nwhen: never\nfeedback: none\n",
         "dataset": "_target_: MODULE.nothing\n",
         "model": "_target_: MODULE.Net\n_partial_: true\n",
-        "algorithm": fedavg,
+        "algorithm": fedavg.replace("fedcomp.algorithm.fedavg.FedAvg", "MODULE.Averaging"),
     }
     for group, text in parts.items():
         (folder / group).mkdir()
@@ -80,17 +79,9 @@ def own(tmp_path: Path) -> tuple[str, ...]:
 
 WRONG = [
     ("dataset=own", "KeyError: 'data'", 'in nothing: return {}["data"]'),
-    (
-        "model=own",
-        "does not take inputs of shape (64,)",
-        "in forward: return torch.nn.functional.linear(x, self.weight)",
-    ),
+    ("model=own", "does not take inputs of shape (64,)", "in forward: return linear(x, self.weight)"),
     ("algorithm=own", "AttributeError: ", "in round: return state.memory"),
-    (
-        "compressor.when=init",
-        "AttributeError: 'Failing' object has no attribute 'missing'",
-        "in __post_init__: self.missing",
-    ),
+    ("compressor.when=init", "AttributeError: 'Failing' object has no attribute 'mi", "in __post_init__: self.missing"),
     ("compressor.when=encode", "RuntimeError: mat1 and mat2 shapes", "in encode: return x @ torch.zeros(3, 3)"),
     ("compressor.when=word", "ValueError: invalid literal for int()", 'in encode: int("abc")'),
     ("compressor.when=decode", "AssertionError", 'in decode: assert self.when != "decode"'),
@@ -111,8 +102,7 @@ def test_three_lines_and_the_whole_in_the_log(fedcomp, tmp_path, capsys, own, wo
     assert third == f"  the whole traceback is in {log}"
     assert place.split(": ", 1)[1] in log.read_text()
     assert "Traceback (most recent call last)" in log.read_text()
-    status = read_status(log.parent)
-    assert status is not None
+    status = status_of(tmp_path)
     assert status.state == "failed"
     assert message in str(status.error)
     assert ".py, line " in str(status.error)

@@ -8,6 +8,7 @@ import pytest
 from fedcomp.records.metrics_file import REPETITIONS, Record, read_repetitions
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from tests.left import assert_same_run, folder_of, record
+from tests.thorough import thorough
 
 REGRESSION = ("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", "client.lr=0.02", "quiet=true")
 SHORT = (*REGRESSION, "rounds=6", "pictures=false", "checkpoint_every=2")
@@ -31,7 +32,7 @@ def test_repetition_0_is_the_run_without_repeats(fedcomp, tmp_path: Path, option
     assert 0 < mean["bits/uplink"] < 6 * 20 * 32 * 11
 
 
-@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.thorough), 4])
+@pytest.mark.parametrize("at", [*thorough([1]), 4])
 def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Path, monkeypatch, at: int) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert fedcomp(*SHORT, "repeats=3", f"output_root={whole}") == 0
@@ -42,16 +43,13 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Pat
             raise KeyboardInterrupt
         return round(self, index, state, ledger, donate_state)
 
+    monkeypatch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
     with monkeypatch.context() as patch:
-        patch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
         patch.setattr(MonteCarloStudy, "round", stopping)
         assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 130
-    with monkeypatch.context() as patch:
-        patch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
-        assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 0
-        apart = tmp_path / "apart"
-        assert fedcomp(*SHORT, "repeats=3", f"output_root={apart}") == 0
-    assert_same_run(broken, apart)
+    for folder in (broken, tmp_path / "apart"):
+        assert fedcomp(*SHORT, "repeats=3", f"output_root={folder}") == 0
+    assert_same_run(broken, tmp_path / "apart")
     for line, other in zip(record(whole), record(broken)):
         assert line == pytest.approx(other, rel=1e-3, abs=1e-7)
 

@@ -14,17 +14,10 @@ from fedcomp.records.metrics_file import read_repetitions
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.tracking.contract import Jsonl
 from tests.left import assert_same_run, folder_of, record, status_of
+from tests.raising import raising
 
-OPTIONS = (
-    "dataset=diabetes",
-    "model=linear",
-    "num_clients=4",
-    "rounds=6",
-    "eval_every=1",
-    "checkpoint_every=2",
-    "repeats=2",
-    "pictures=false",
-)
+SMALL = ("dataset=diabetes", "model=linear", "num_clients=4", "pictures=false")
+OPTIONS = (*SMALL, "rounds=6", "eval_every=1", "checkpoint_every=2", "repeats=2")
 
 Command = Callable[..., int]
 Made, Ended = Callable[[int], Path], Callable[[int], object]
@@ -179,10 +172,7 @@ def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(fedcomp: Command
 def test_a_tracker_that_does_not_start_fails_the_run(fedcomp: Command, tmp_path: Path, monkeypatch, wrong: str) -> None:
     options = ["tracker=wandb", wrong] if "=" in wrong else []
 
-    def start(self: Jsonl, info: object) -> None:
-        raise ValueError("no dashboard")
-
-    monkeypatch.setattr(Jsonl, "start", start)
+    monkeypatch.setattr(Jsonl, "start", raising(ValueError("no dashboard")))
     assert fedcomp(*OPTIONS, *options) == 1
     status = status_of(tmp_path)
     assert status.state == "failed"

@@ -1,4 +1,4 @@
-"""Pictures: written whole, not blank, for the shapes that occur."""
+"""Pictures: written whole, not blank, for the shapes that occur; characters that no font has are said once."""
 
 import math
 from pathlib import Path
@@ -9,17 +9,12 @@ import pytest
 from fedcomp.display import figure, units
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.partition_plot import plot_partition
+from fedcomp.display.slowest_plot import MOST, plot_slowest
 from tests.looped import looped
 from tests.thorough import thorough
 
 LINES = [
-    {
-        "round": r,
-        "test/accuracy": 0.1 + 0.04 * r,
-        "test/loss": 2.0 / (r + 1),
-        "bits/uplink": 10 * r,
-        "bits/total": 90 * r,
-    }
+    {"round": r, "test/accuracy": 0.1 + 0.04 * r, "test/loss": 2 / (r + 1), "bits/uplink": 10 * r, "bits/total": 90 * r}
     for r in range(20)
 ]
 
@@ -133,3 +128,18 @@ def test_partition_errors(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot write"):
         plot_partition(np.ones((4, 3)), tmp_path / "file" / "p.png", [], "")
+
+
+def test_missing_glyphs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.png", "b.pdf"):
+        drawn = figure.new_figure(1, 1)
+        drawn.suptitle("a\ue0a1\ue0a2")  # private use: in no font
+        figure.save(drawn, tmp_path / name)
+    assert capsys.readouterr().err == "pictures show boxes for \ue0a1\ue0a2: matplotlib has no font with them\n"
+
+
+def test_few_clients_and_many(tmp_path: Path) -> None:
+    for number, counts in enumerate((np.array([3, 0, 5]), np.arange(MOST + 20))):
+        path = tmp_path / f"{number}.png"
+        plot_slowest(counts, path, "a run")
+        assert path.read_bytes().startswith(b"\x89PNG")

@@ -1,13 +1,93 @@
-"""A run whose device has no memory left: half as many clients at once, or one line."""
+"""What a run says beside its progress: that it has hardly learnt, that memory is short, and notes of the log."""
+
+import logging
+from pathlib import Path
 
 import pytest
 import torch
 
+from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.training import build
+from fedcomp.training.hardly_learnt import chance, hardly_learnt
+from fedcomp.training.setup import _log_file
 from tests.left import record
+from tests.looped import looped
+
+SHORT = ("rounds=2", "num_clients=4", "eval_every=2")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("algorithm=decomfl",), "more rounds, a larger algorithm.lr or more algorithm.perturbations"),
+        (("algorithm=fedsparsify", "algorithm.sparsity=0.999"), "a lower algorithm.sparsity, or more rounds"),
+        (("client.lr=1e-6",), "more rounds, or another learning rate"),  # a method without a declaration
+        (("dataset=diabetes", "model=linear", "client.lr=1e-6"), "more rounds, or another learning rate"),
+    ],
+)
+def test_a_run_says_that_it_has_hardly_learnt(fedcomp, capsys, words, says: str) -> None:
+    assert fedcomp(*SHORT, *words) == 0
+    *_, last, folder = capsys.readouterr().err.splitlines()
+    assert folder.startswith("record and pictures in")
+    start = "test loss" if "dataset=diabetes" in words else "test accuracy"
+    assert last.startswith(start)
+    assert last.endswith(says)
+
+
+def test_a_run_that_learns_says_nothing(fedcomp, capsys) -> None:
+    assert fedcomp("rounds=3", "client.epochs=5", "num_clients=4") == 0
+    assert not any(words in capsys.readouterr().err for words in ("chance", "hardly"))
+
+
+@looped(
+    "first, last, says",
+    [
+        ((0.10, 2.3), (0.18, 1.0), "test accuracy 18.00 % is near chance (10.00 %): why"),
+        ((0.10, 2.3), (0.30, 2.2), "test loss 2.20 is hardly below its first value, 2.30: why"),
+        ((0.10, 2.3), (0.30, 2.0), None),
+        ((0.95, 0.1), (0.96, 0.1), None),  # it began with a trained model
+        ((0.95, 0.1), (0.12, 2.3), "test accuracy 12.00 % is near chance (10.00 %): why"),
+    ],
+)
+def test_what_is_near_chance_and_what_has_hardly_fallen(first, last, says) -> None:
+    lines = [{"test/accuracy": accuracy, "test/loss": loss} for accuracy, loss in (first, last)]
+    assert hardly_learnt(lines, 0.1, "why") == says
+    assert hardly_learnt(lines[:1], 0.1, "why") is None
+
+
+def test_chance_is_the_share_of_the_largest_class() -> None:
+    def of(task, y: list, outputs: int = 3) -> float | None:
+        samples = Samples(torch.zeros(len(y), 1), torch.tensor(y))
+        return chance(Dataset("some", samples, samples, task, outputs))
+
+    assert of("classification", [0, 2, 2, 2]) == 0.75
+    assert of("segmentation", [[0, 1, 255, 255], [1, 1, 255, 255]]) == 0.75
+    assert of("next_token", [[0, 1], [2, 1]]) == 0.5
+    assert of("regression", [[0.5], [0.25]]) is None
+
+
+def test_notes_of_the_log_are_shown_while_a_run_lasts(tmp_path: Path) -> None:
+    shown: list[str] = []
+    log = logging.getLogger("fedcomp")
+    with _log_file(tmp_path, shown.append):
+        log.info("for the file")
+        log.info("for %s", "both", extra={"note": True})
+    log.info("for nobody", extra={"note": True})
+    assert shown == ["for both"]
+    kept = (tmp_path / "run.log").read_text().splitlines()
+    assert [line.split(" INFO ")[1] for line in kept] == ["for the file", "for both"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_no_traceback_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    with _log_file(tmp_path, lambda _: None):
+        logging.getLogger("fedcomp").info("no room for this")
+    assert capsys.readouterr().err == ""
+
 
 RUN = ["rounds=3", "num_clients=8", "device=cpu", "threads=1", "checkpoint_every=1"]
 
@@ -57,9 +137,7 @@ def test_one_line_where_nothing_is_left_to_halve(fedcomp, room, capsys, option) 
         assert word in line
 
 
-def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not_at_all(
-    fedcomp, room, capsys, monkeypatch, tmp_path
-) -> None:
+def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not(fedcomp, room, capsys, monkeypatch, tmp_path) -> None:
     """The chunk size is the run's, whatever memory is free when it resumes."""
     real = Executor.map_clients
     calls = []
@@ -84,8 +162,6 @@ def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not_at_all(
 
 @pytest.mark.parametrize(("gib", "batch"), [(140, 2048), (22, 256), (0.1, 1)])
 def test_the_batch_of_an_evaluation_follows_the_gpus_memory(monkeypatch, gib, batch) -> None:
-    from fedcomp.dataset.contract import Dataset, Samples
-
     x = torch.zeros(2, 8, 8, 3)
     data = Dataset("pictures", Samples(x, x[:, 0, 0, 0].long()), Samples(x, x[:, 0, 0, 0].long()), "classification", 2)
     monkeypatch.setattr(evaluation, "forward_bytes", lambda model, shape, num, dtype: num << 21)

@@ -1,0 +1,58 @@
+"""Quantities, and the metric that a run is shown by, as text: exact small cases."""
+
+import math
+
+from fedcomp.display import units
+from fedcomp.display.main_metric import axis_name, main_metric, metric_text
+from fedcomp.display.progress import describe
+from tests.looped import looped
+
+FEW = [(0, "0 bit"), (1, "1 bit"), (812, "812 bit"), (999, "999 bit"), (1000, "1.00 kbit"), (61_706, "61.7 kbit")]
+MANY = [(999_499, "999 kbit"), (999_500, "1.00 Mbit"), (1_240_000_000, "1.24 Gbit"), (2**62, "4.61 Ebit")]
+SHORT = [(0.254, "0.25 s"), (12.34, "12.3 s"), (59.96, "1 m 00 s"), (80, "1 m 20 s"), (math.nan, "?")]
+LONG = [(3599.6, "1 h 00 m"), (7500, "2 h 05 m"), (3 * 86400 + 4 * 3600, "3 d 04 h")]
+
+
+@looped("count, text", [*FEW, *MANY, (10**22, "10000 Ebit"), (math.nan, "nan bit")])
+def test_bits(count: float, text: str) -> None:
+    assert units.bits(count) == text
+
+
+@looped(
+    "value, text",
+    [(0, "0"), (0.03125, "0.0312"), (1, "1.00"), (32, "32.0"), (99.99, "100"), (1234.4, "1234"), (2.7e-6, "2.70e-06")],
+)
+def test_three_significant_digits(value: float, text: str) -> None:
+    assert units.significant(value) == text
+
+
+@looped("seconds, text", [*SHORT, *LONG])
+def test_duration(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+def test_percent() -> None:
+    assert units.percent(0.97312) == "97.31"
+
+
+@looped("value, text", [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
+def test_powers_of_ten(value: float, text: str) -> None:
+    assert units.power(value) == text
+
+
+def test_accuracy_then_loss_then_the_first_of_the_test_metrics() -> None:
+    assert main_metric([{"round": 0, "test/loss": 1.0, "test/accuracy": 0.5}]) == "test/accuracy"
+    assert main_metric([{"test/accuracy": 0.9, "test/miou": 0.5}]) == "test/miou"
+    assert metric_text("test/miou", 0.5) == "test mean IoU 0.500"
+    assert main_metric([{"test/other": 1.0, "test/loss": 1.0}]) == "test/loss"
+    assert main_metric([{"train/objective": 3.0}, {"test/objective": 1.0, "test/other": 2.0}]) == "test/objective"
+    assert main_metric([{"round": 1, "train/loss": 2.0}]) is None
+
+
+def test_metric_text() -> None:
+    assert axis_name("test/accuracy") == "test accuracy (%)"
+    assert axis_name("test/distance") == "test distance"
+    assert metric_text("test/accuracy", 0.97312) == "accuracy 97.31 %"
+    line = {"round": 3, "test/distance": 2.7e-6, "bits/total": 1_240_000}
+    assert describe(line) == "test distance 2.70e-06  1.24 Mbit"
+    assert describe({"round": 3, "bits/total": 8}) == "8 bit"
