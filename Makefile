@@ -40,9 +40,12 @@ test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/p
 thorough: $(READY)  ## tests that take minutes together: methods on a stand-in for a GPU, servers that do not answer, processes
 	$(RUN) -m pytest -m thorough -n $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-hf: $(READY)  ## install the extra [hf] and PEFT in .venv, and run the tests of fine-tuning with them
-	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[hf]' peft
+hf: $(VENV)/.hf  ## tests of fine-tuning, with the extra [hf] and PEFT, which this installs in .venv
 	$(RUN) -m pytest tests/model/hf tests/model/lora tests/algorithm/lora tests/dataset/texts tests/scripts/test_pretrain_small.py
+
+$(VENV)/.hf: $(READY)
+	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[hf]' peft
+	touch $@
 
 slow: $(READY)  ## tests that take minutes or real data (see DATA in docs/testing.md)
 	$(RUN) -m pytest -m slow -n 0 -o faulthandler_timeout=0

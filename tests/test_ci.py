@@ -3,13 +3,14 @@
 import os
 import shutil
 import subprocess
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 RUN = Path(__file__).resolve().parents[1] / ".ci" / "run"
-TESTS = ["check", "docs", "test", "thorough"]
-STEPS = [*TESTS, "processors", "hf"]
+BEFORE = [{"setup"}, {"docs", "check"}, {"test"}, {"thorough"}]
+ALONE = [*BEFORE, {"processors"}, {"hf"}]
 
 if not RUN.exists():
     pytest.skip(".ci/run is only in the project's own folder", allow_module_level=True)
@@ -21,8 +22,10 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _calls(folder: Path, main: str, found: dict[str, int], fails: str = "none") -> list[str]:
-    """What make is called with.
+def _calls(
+    folder: Path, main: str, found: dict[str, int], wanted: list[set[str]], fails: str = "none"
+) -> list[set[str]]:
+    """What make is called with, of which that of one set of `wanted` comes in any order, since it runs side by side.
 
     `main`: the version in .venv. `found`: other Pythons, and the status each ends with. `fails`: a target of make.
     """
@@ -36,16 +39,18 @@ def _calls(folder: Path, main: str, found: dict[str, int], fails: str = "none") 
         _program(folder / name, f"exit {status}")
     environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYENV_ROOT": str(folder / "pyenv")}
     subprocess.run([project / ".ci" / "run"], check=True, env=environment, capture_output=True)
-    return log.read_text().splitlines()
+    lines = iter(log.read_text().splitlines())
+    return [*({*islice(lines, len(some))} for some in wanted), *({line} for line in lines)]
 
 
 def test_the_steps(tmp_path: Path) -> None:
-    assert _calls(tmp_path, "3.11", {}) == STEPS
+    assert _calls(tmp_path, "3.11", {}, ALONE) == ALONE
 
 
 def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path: Path) -> None:
     _program(tmp_path / "shared" / "bare" / "bare.sh", 'BARE="as user ${BARE_USER:-none}: " "$@"')
-    assert _calls(tmp_path, "3.11", {}) == ["as user 1: test" if step == "test" else step for step in STEPS]
+    steps = [{"as user 1: test"} if step == {"test"} else step for step in ALONE]
+    assert _calls(tmp_path, "3.11", {}, steps) == steps
 
 
 @pytest.mark.parametrize(
@@ -59,11 +64,12 @@ def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path
 )
 def test_the_newest_other_python(tmp_path: Path, main: str, found: dict[str, int], newest: str) -> None:
     python = tmp_path / newest if "/" in newest else newest
-    calls = _calls(tmp_path, main, found)
-    calls.remove(f".venv-newest/.ready NEWEST_PYTHON={python}")  # while the thorough tests run
-    assert calls == [*TESTS, f"newest NEWEST_PYTHON={python} on default", "processors CAPABILITIES=avx2", "hf"]
+    steps = [{"setup", f".venv-newest/.ready NEWEST_PYTHON={python}"}, *BEFORE[1:]]
+    steps += [{".venv/.hf", f"newest NEWEST_PYTHON={python} on default"}, {"processors CAPABILITIES=avx2"}, {"hf"}]
+    assert _calls(tmp_path, main, found, steps) == steps
 
 
-def test_a_python_that_cannot_be_installed_ends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", ["setup", ".venv-newest/.ready", "docs", "check", ".venv/.hf", "newest", "hf"])
+def test_a_step_that_fails_ends_it_also_beside_another(tmp_path: Path, fails: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):
-        _calls(tmp_path, "3.11", {"bin/python3.13": 0}, fails=".venv-newest/.ready")
+        _calls(tmp_path, "3.11", {"bin/python3.13": 0}, [], fails)
