@@ -27,7 +27,6 @@ from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.solver import add_scaled_
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.core.ranges import Whole, Within
-from fedcomp.core.validate import check_interval
 
 log = logging.getLogger("fedcomp")
 
@@ -40,6 +39,8 @@ POLYNOMIALS = (
 )
 """(a, b, c) of the five steps of NS; singular values of Gaussian 64 x 96 matrices end in [0.978, 1.032]."""
 
+Share = Annotated[float, Within("[0, 1)")]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Muon(MinibatchSolver):
@@ -50,20 +51,15 @@ class Muon(MinibatchSolver):
         tensors: the model's parameter tensors, which `on` takes from the clients.
     """
 
-    momentum: float = 0.9
+    momentum: Share = 0.9
     scale: Literal["spectral_norm", "rms_norm"] = "spectral_norm"
     weight_decay: Annotated[float, Within("[0, inf)")] = 0.0
     skip_last: Annotated[int, Whole(0, "a number of weight matrices")] = 1
     adam_lr: Annotated[float, Within("(0, inf)")] = 0.003
-    beta1: float = 0.9
-    beta2: float = 0.99
+    beta1: Share = 0.9
+    beta2: Share = 0.99
     eps: Annotated[float, Within("(0, inf)")] = 1e-8
     tensors: tuple[ParameterTensor, ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, share in (("momentum", self.momentum), ("beta1", self.beta1), ("beta2", self.beta2)):
-            check_interval(f"client.{name}", share, "[0, 1)")
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
         """Warn where nothing is left for Muon."""

@@ -13,12 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from fedcomp.core.validate import by_similarity, check_count
+from fedcomp.core.ranges import Whole, checked
+from fedcomp.core.validate import by_similarity
 from fedcomp.dataset.fetch import below
+from fedcomp.dataset.images.decode import Side
 from fedcomp.dataset.saved import load_saved
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ Split = Any
 """A `datasets.Dataset`: `features` {column: its type}, and `split[column]`, its values."""
 
 
+@checked("dataset.")
 def load(
     path: str | None,
     root: str = ".",
@@ -41,13 +44,13 @@ def load(
     test: str | None = "test",
     test_fraction: float = 0.2,
     split_seed: int = 0,
-    size: int | None = None,
+    size: Side = None,
     channels: int | None = None,
     mean: float | Iterable[float] = 0.5,
     std: float | Iterable[float] = 0.5,
     crop_padding: int = 0,
     flip: bool = False,
-    window: int = 80,
+    window: Annotated[int, Whole(meaning="bytes that a model sees of a text")] = 80,
     features: Sequence[str] | str | None = "auto",
     exclude: Sequence[str] = (),
     missing: Missing = "refuse",
@@ -70,7 +73,6 @@ def load(
         ValueError: `datasets` is not installed, a folder that it did not save, a missing split or column, a column
             whose type cannot be used, or an argument out of range.
     """
-    check_count("dataset.window", window, meaning="bytes that a model sees of a text")
     splits = _splits(path, root, name, train, test)
     types = {column: type(feature).__name__ for column, feature in splits[0].features.items()}
     for argument, given in (("input", input), ("target", target), ("owner", owner)):
@@ -213,7 +215,6 @@ def _pictures(
     from fedcomp.dataset.split import split_classes
 
     num_channels(channels, "")
-    check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     classes, labels = _numbered(splits, target, "target")
     samples, first_coloured = [], ""
     for kind, split, own, of in zip(("training", "test"), splits, labels, _owners(splits, owner)):

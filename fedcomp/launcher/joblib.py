@@ -10,9 +10,9 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import CheckedOptions, Whole
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally
@@ -22,20 +22,21 @@ from fedcomp.runtime.device_name import device_name
 
 
 @dataclass(frozen=True)
-class Joblib:
+class Joblib(CheckedOptions):
     """Runs `n_jobs` runs at once; on GPUs `runs_per_gpu` on each that is visible.
 
     Attributes: n_jobs: -1: one for each core, -2: one less, and so on, as joblib counts.
     """
 
+    prefix: ClassVar[str] = "launcher."
     processes_per_run: ClassVar[int] = 1
     n_jobs: int = -1
-    runs_per_gpu: int = 1
+    runs_per_gpu: Annotated[int, Whole()] = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
             raise ValueError(f"launcher.n_jobs={self.n_jobs} must be 1 or more, or -1 for all cores")
-        check_count("launcher.runs_per_gpu", self.runs_per_gpu)
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device of this machine, and a run's fraction of its cores."""

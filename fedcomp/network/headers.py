@@ -6,32 +6,30 @@ headers). They matter for a message of one number, and hardly for anything large
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from fedcomp.core.ranges import CheckedOptions, Whole
 
 
 @dataclass(frozen=True)
-class Header:
+class Header(CheckedOptions):
     """Bytes that are sent beside a client's bits of a phase.
 
     Attributes:
         message: of each message. packet: of each packet. payload: bytes of message and its header in a packet.
     """
 
-    message: int
-    packet: int
-    payload: int
+    prefix: ClassVar[str] = "network.header."
+    message: Annotated[int, Whole(0, "a number of bytes")]
+    packet: Annotated[int, Whole(0, "a number of bytes")]
+    payload: Annotated[int, Whole(meaning="a number of bytes")]
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Header":
         """From an option. Raises ValueError: other keys, or not whole numbers of 0 (payload: 1) or more."""
-        names = ("message", "packet", "payload")
-        if not isinstance(given, Mapping) or set(given) != set(names):
-            raise ValueError(f"network.header={given} must have {', '.join(names)}, in bytes; null: no headers")
-        for name in names:
-            least = 1 if name == "payload" else 0
-            if not isinstance(given[name], int) or isinstance(given[name], bool) or given[name] < least:
-                raise ValueError(f"network.header.{name}={given[name]} must be a whole number of {least} or more bytes")
-        return cls(*(given[name] for name in names))
+        if not isinstance(given, Mapping) or set(given) != {"message", "packet", "payload"}:
+            raise ValueError(f"network.header={given} must have message, packet, payload, in bytes; null: no headers")
+        return cls(**given)
 
     def line_bits(self, bits: Any) -> Any:
         """8 (n + packet ceil(n / payload)) bits of line, n = ceil(b / 8) + message; 0 for b = 0.

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedcomp.config import instantiate
 from fedcomp.config.compose import compose
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch, StepDraws
@@ -163,7 +164,6 @@ def test_weights_from_a_file(tmp_path):
     ("options", "content", "line"),
     [
         ({"name": "resnet81"}, None, r"model.name=resnet81 is none of torchvision's classifiers"),
-        ({"dropout": 0.1}, None, r"model.dropout=0.1 must be true, or false for none"),
         ({"group_norm": 0}, None, r"model.group_norm=0 must be a whole number, 1 or more, or null: a number of groups"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, None, r"model.weights=.*w.pt cannot be read \(.*No such file"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, b"hello", r"model.weights=.*w.pt is no file of torch.save"),
@@ -179,6 +179,11 @@ def test_wrong_stock_networks(tmp_path, monkeypatch, options, content, line):
     with pytest.raises(ValueError, match=line) as error:
         classifier((3, 32, 32), 10, **options)
     assert "\n" not in str(error.value)
+
+
+def test_the_dropout_of_stock_networks_is_on_or_off():
+    with pytest.raises(ValueError, match=r"model.dropout=0.1 must be true or false"):
+        instantiate.build(compose(["model=torchvision", "model.dropout=0.1"]).model)
 
 
 def test_stock_networks_take_images_only():

@@ -22,8 +22,8 @@ def test_the_table_of_line_bits() -> None:
     [
         ({"message": 1}, "must have message, packet, payload"),
         (3, r"network.header=3 must have message, packet, payload"),
-        ({**TLS, "packet": -1}, r"network.header.packet=-1 must be a whole number of 0 or more"),
-        ({**TLS, "payload": 0}, r"network.header.payload=0 must be a whole number of 1 or more"),
+        ({**TLS, "packet": -1}, r"network.header.packet=-1 must be a whole number, 0 or more: a number of bytes"),
+        ({**TLS, "payload": 0}, r"network.header.payload=0 must be a whole number, 1 or more: a number of bytes"),
         ({**TLS, "message": float("nan")}, r"network.header.message=nan must be a whole number"),
     ],
 )

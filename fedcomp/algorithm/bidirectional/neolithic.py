@@ -13,16 +13,18 @@ here, as in the experiments of BiCompFL that take it as baseline with R = 2, one
 """
 
 from dataclasses import replace
+from typing import Annotated
 
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.server import ServerOptimizer
 
 
+@checked("algorithm.")
 def Neolithic(
     client: LocalSolver,
     server: ServerOptimizer,
@@ -30,13 +32,12 @@ def Neolithic(
     downlink: Compressor,
     weights: str = "uniform",
     sends: str = "mean_update",
-    passes: int = 2,
+    passes: Annotated[int, Whole()] = 2,
 ) -> FedAvg:
     """DoubleSqueeze with `passes` (R) messages a vector in either direction; the other arguments are DoubleSqueeze's.
 
     A near-lossless compressor, such as dense, leaves nothing to send again and is used once.
     """
-    check_count("algorithm.passes", passes)
     once = DoubleSqueeze(client, server, uplink, downlink, weights, sends)
     return replace(once, uplink=_repeated(once.uplink, passes), downlink=_repeated(once.downlink, passes))
 

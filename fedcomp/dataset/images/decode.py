@@ -1,10 +1,14 @@
 """Pictures of one size as an array of pixels."""
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from fedcomp.core.ranges import Whole
+
+Side = Annotated[int | None, Whole(meaning="pixels a side; null for no resizing")]
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
 

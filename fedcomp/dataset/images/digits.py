@@ -7,19 +7,24 @@ samples to train on and the remaining 197 to test with. That paper does not say 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fedcomp.core.validate import check_seed
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.dataset.tables.sklearn_files import read_table, table_file
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset
 
-NUM_CLASSES = 10
+NUM_SAMPLES, NUM_CLASSES = 1797, 10
 MAX_PIXEL = 16.0
 
 
-def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "raw"] = "unit") -> Dataset:
+@checked("dataset.")
+def load(
+    num_train: Annotated[int, Whole(most=NUM_SAMPLES - 1, meaning="one or more must remain to test with")] = 1600,
+    split_seed: Annotated[int, Whole(0)] = 0,
+    pixels: Annotated[Literal["unit", "raw"], "inputs in [0, 1], or 0 to 16"] = "unit",
+) -> Dataset:
     """The digits as 64 features a sample.
 
     Raises ValueError: an argument outside its range.
@@ -29,17 +34,8 @@ def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "ra
     from fedcomp.dataset.contract import Dataset, Samples
     from fedcomp.random.keys import Key
 
-    if pixels not in ("unit", "raw"):
-        raise ValueError(f"dataset.pixels={pixels} must be unit (inputs in [0, 1]) or raw (0 to 16)")
     table = torch.from_numpy(read_table("digits.csv.gz", delimiter=","))
-    num_samples = len(table)
-    if not isinstance(num_train, int) or not 1 <= num_train < num_samples:
-        raise ValueError(
-            f"dataset.num_train={num_train} must be 1 to {num_samples - 1}: of {num_samples} digits at "
-            "least one must remain to test with"
-        )
-    check_seed("dataset.split_seed", split_seed)
-    table = table[torch.randperm(num_samples, generator=Key(("dataset", "split", split_seed)).generator())]
+    table = table[torch.randperm(NUM_SAMPLES, generator=Key(("dataset", "split", split_seed)).generator())]
     x, y = table[:, :-1].to(torch.uint8), table[:, -1].to(torch.int64)
     return Dataset(
         name="digits",

@@ -20,9 +20,9 @@ import numpy as np
 from PIL import Image
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import checked
 from fedcomp.dataset.fetch import below
-from fedcomp.dataset.images.decode import num_channels, stack
+from fedcomp.dataset.images.decode import Side, num_channels, stack
 from fedcomp.dataset.images.links import check_links
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", 
 """What torchvision takes for an image; a test holds both together."""
 
 
+@checked("dataset.")
 def load(
     root: str = ".",
     folder: str | None = None,
     train: str = "train",
     test: str = "test",
-    size: int | None = None,
+    size: Side = None,
     mean: float | Iterable[float] = 0.5,
     std: float | Iterable[float] = 0.5,
     crop_padding: int = 0,
@@ -64,7 +65,6 @@ def load(
     from fedcomp.dataset.images.image import image_dataset
     from fedcomp.dataset.split import split_classes
 
-    check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     num_channels(channels, "")
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole, checked
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Samples, Unlabelled
@@ -28,12 +28,13 @@ CLASSES = (
 )
 
 
+@checked("dataset.")
 def load(
     root: str = ".",
     year: int = 2012,
     train: str = "train",
     test: str = "val",
-    size: int = 256,
+    size: Annotated[int, Whole(meaning="pixels a side")] = 256,
     erased: bool = False,
     mean: float | Iterable[float] = (0.485, 0.456, 0.406),
     std: float | Iterable[float] = (0.229, 0.224, 0.225),
@@ -56,7 +57,6 @@ def load(
     """
     from fedcomp.dataset.images.image import image_dataset
 
-    check_count("dataset.size", size, meaning="pixels a side")
     folder = _folder(root, year)
     to_train, to_test = (_read(folder, names, size) for names in (train, test))
     if erased:

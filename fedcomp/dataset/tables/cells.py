@@ -12,7 +12,7 @@ from typing import TextIO, cast
 import numpy as np
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count, reads_as_number, suggest
+from fedcomp.core.validate import reads_as_number, suggest
 
 Column = list[str]
 
@@ -43,7 +43,6 @@ class Cells:
     @classmethod
     def read(cls, file: Path, rows: int | None, delimiter: str) -> "Cells":
         """The first `rows` rows; blank lines are none."""
-        check_count("dataset.rows", rows, meaning="null for all rows", or_null=True)
         if not file.is_file():
             raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
         header, body, lines = _parquet(file) if file.suffix == ".parquet" else _csv(file, delimiter)

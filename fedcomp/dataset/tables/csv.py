@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.core.validate import by_similarity, check_choice, reads_as_number
 from fedcomp.dataset.fetch import below
 
@@ -27,12 +28,13 @@ Missing = Literal["refuse", "drop", "impute"]
 log = logging.getLogger("fedcomp")
 
 
+@checked("dataset.")
 def load(
     path: str | None,
     target: str | None,
     features: Sequence[str] | str | None = None,
     root: str = ".",
-    rows: int | None = None,
+    rows: Annotated[int | None, Whole(meaning="null for all rows")] = None,
     task: Task = "regression",
     test_fraction: float = 0.2,
     split_seed: int = 0,
@@ -90,7 +92,6 @@ def from_cells(
     from fedcomp.dataset.tables.features import AUTO, chosen, column_of, values_of
     from fedcomp.dataset.tables.tabular import classes_of, tabular_dataset
 
-    check_choice("dataset.missing", missing, get_args(Missing))
     table.column(target, "target")
     if owner is not None:
         table.column(owner, "owner")

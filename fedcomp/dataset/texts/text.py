@@ -9,11 +9,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.texts import rows, tokenizers
 from fedcomp.dataset.texts.rows import Row
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedcomp")
 
 
+@checked("dataset.")
 def load(
     path: str | None,
     answer: str | None = None,
@@ -39,7 +40,7 @@ def load(
     test_fraction: float = 0.2,
     split_seed: int = 0,
     tokenizer: str = BYTES,
-    length: int = 128,
+    length: Annotated[int, Whole(2, "tokens of a sample")] = 128,
     packing: bool = False,
     separator: str = "",
     name: str = "text",
@@ -58,7 +59,6 @@ def load(
 
     fields = _Fields(name, prompt, answer, label, owner, separator)
     fields.check(packing)
-    check_count("dataset.length", length, 2, "tokens of a sample")
     if path is None:
         raise ValueError(f"dataset={name} needs dataset.path, for instance dataset.path=texts.jsonl")
     own, held_out = _rows(below(root, path)[0], test, Path(root).expanduser().absolute(), test_fraction, split_seed)

@@ -6,27 +6,26 @@ What is trained is a low-rank adapter over the frozen network, with a head where
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import nn
 
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.model.flat import draw
 from fedcomp.model.hf.folder import CONFIG, Loaded, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
 from fedcomp.model.hf.network import HfNetwork
-from fedcomp.model.lora.add import ALL_LINEAR, add_lora, linear_size, within
+from fedcomp.model.lora.add import ALL_LINEAR, AInit, Alpha, Dropout, Rank, Trains, add_lora, linear_size, within
 from fedcomp.model.lora.linear import train_as_head
 from fedcomp.random.keys import Key
 
-INITIALS, ADAPTERS = ("pretrained", "random"), ("lora", "none")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-ATTENTIONS = ("sdpa", "eager")
 RANDOM = Key(("model", "hf", "random"))
 """Draws random networks: one for all seeds, as a pretrained one would be."""
 
 
+@checked("model.")
 def network(
     input_shape: Sequence[int],
     num_outputs: int,
@@ -34,21 +33,21 @@ def network(
     target_shape: Sequence[int] = (),
     vocab_size: int | None = None,
     path: str | None = None,
-    initial: str = "pretrained",
+    initial: Literal["pretrained", "random"] = "pretrained",
     config: Mapping[str, Any] | None = None,
-    adapter: str = "lora",
-    rank: int = 8,
-    alpha: float = 16.0,
+    adapter: Literal["lora", "none"] = "lora",
+    rank: Rank = 8,
+    alpha: Alpha = 16.0,
     targets: str | Sequence[str] = ALL_LINEAR,
-    dropout: float = 0.0,
+    dropout: Dropout = 0.0,
     rslora: bool = False,
-    trains: str = "both",
-    a_init: str = "uniform",
+    trains: Trains = "both",
+    a_init: AInit = "uniform",
     train_head: bool | str = "auto",
-    dtype: str = "float32",
-    attention: str = "sdpa",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    attention: Literal["sdpa", "eager"] = "sdpa",
     base_dropout: bool = False,
-    pad_token: int | None = None,
+    pad_token: Annotated[int | None, Whole(0, "a token's number")] = None,
     checkpointing: bool = False,
 ) -> HfNetwork:
     """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
@@ -61,11 +60,6 @@ def network(
     Raises:
         ValueError: an option that is wrong or does not fit, a folder that cannot be read, or no library.
     """
-    check_choice("model.initial", initial, INITIALS)
-    check_choice("model.adapter", adapter, ADAPTERS)
-    check_choice("model.dtype", dtype, tuple(DTYPES))
-    check_choice("model.attention", attention, ATTENTIONS)
-    check_count("model.pad_token", pad_token, least=0, meaning="a token's number", or_null=True)
     if train_head not in (True, False, "auto"):
         raise ValueError(f"model.train_head={train_head} must be true, false or auto")
     if adapter == "none" and dtype != "float32":

@@ -6,29 +6,35 @@ Shape legend: i inputs, o outputs, r rank.
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Annotated, Literal
 
 from torch import nn
 
-from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.model.lora.linear import A_INITS, LoraLinear
+from fedcomp.core.ranges import Whole, Within, checked
+from fedcomp.model.lora.linear import LoraLinear
 
 log = logging.getLogger("fedcomp")
 
 ALL_LINEAR = "all-linear"
-TRAINS = ("both", "b")
+Rank = Annotated[int, Whole(meaning="the rank of an adapter")]
+Alpha = Annotated[float, Within("(0, inf)", "the adapter is scaled by alpha / rank")]
+Dropout = Annotated[float, Within("[0, 1)", "a probability")]
+Trains = Literal["both", "b"]
+AInit = Literal["uniform", "orthonormal"]
 Size = Callable[[nn.Module], tuple[int, int] | None]
 """(i, o) of a linear layer; None for all other parts."""
 
 
+@checked("model.")
 def add_lora(
     module: nn.Module,
-    rank: int = 8,
-    alpha: float = 8.0,
+    rank: Rank = 8,
+    alpha: Alpha = 8.0,
     targets: str | Sequence[str] = ALL_LINEAR,
-    dropout: float = 0.0,
+    dropout: Dropout = 0.0,
     rslora: bool = False,
-    trains: str = "both",
-    a_init: str = "uniform",
+    trains: Trains = "both",
+    a_init: AInit = "uniform",
     head: Collection[str] = (),
     last: Collection[str] = (),
     size: Size | None = None,
@@ -47,11 +53,6 @@ def add_lora(
     Raises:
         ValueError: an option out of range, or a target that names no linear layer.
     """
-    check_count("model.rank", rank, meaning="the rank of an adapter")
-    check_interval("model.alpha", alpha, "(0, inf)", "the adapter is scaled by alpha / rank")
-    check_interval("model.dropout", dropout, "[0, 1)", "a probability")
-    check_choice("model.trains", trains, TRAINS)
-    check_choice("model.a_init", a_init, A_INITS)
     sizes = {name: found for name, part in module.named_modules() if (found := (size or linear_size)(part)) is not None}
     names = adapted(sizes, targets, head, last)
     module.requires_grad_(False)

@@ -15,8 +15,6 @@ from torch.nn import functional
 
 from fedcomp.core.parameter_layout import LoraFactor
 
-A_INITS = ("uniform", "orthonormal")
-
 
 class LoraLinear(nn.Module):
     """A frozen layer x -> W x + b with its adapter.
@@ -41,7 +39,7 @@ class LoraLinear(nn.Module):
         trains: str = "both",
         a_init: str = "uniform",
     ) -> None:
-        """`trains`: "both", or "b": A is frozen at its first value. `a_init`: one of `A_INITS`.
+        """`trains`: "both", or "b": A is frozen at its first value. `a_init`: "uniform" or "orthonormal".
 
         With "orthonormal" the rows of A are orthogonal (where r <= i) and of norm sqrt(1/3), the mean of the uniform's.
         """

@@ -8,11 +8,13 @@ without. Its dropout of 0.1 in the heads is `model.dropout=0.1`.
 Shape legend: B batch, C channels, H, W size of the input, K classes, A outputs in training.
 """
 
+from typing import Annotated
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcomp.core.validate import check_interval
+from fedcomp.core.ranges import Within, checked
 from fedcomp.model.networks.cnn import image_shape
 
 STRIDE = 32
@@ -187,13 +189,14 @@ class Booster(nn.Module):
         return self.layers(x)
 
 
+@checked("model.")
 def bisenetv2(
     input_shape: tuple[int, ...],
     num_outputs: int,
     task: str,
-    width: float = 1.0,
+    width: Annotated[float, Within("(0, 16]", "the channels of every layer as a multiple of the paper's")] = 1.0,
     boosters: bool = True,
-    dropout: float = 0.0,
+    dropout: Annotated[float, Within("[0, 1)", "a probability")] = 0.0,
 ) -> BiSeNetV2:
     """`BiSeNetV2` for a dataset of pictures whose every pixel has a class.
 
@@ -204,8 +207,6 @@ def bisenetv2(
         raise ValueError(
             f"model=bisenetv2 is for segmentation, the dataset's task is {task}: take dataset=shapes or another model"
         )
-    check_interval("model.width", width, "(0, 16]", "the channels of every layer as a multiple of the paper's")
-    check_interval("model.dropout", dropout, "[0, 1)", "a probability")
     channels, *sides = image_shape("bisenetv2", input_shape, smallest=1)
     if any(side % STRIDE for side in sides):
         further = "x".join(str(-(-side // STRIDE) * STRIDE) for side in sides)

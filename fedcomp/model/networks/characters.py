@@ -8,11 +8,14 @@ Shape legend: B batch, L characters of a window, V tokens, E embedding, H hidden
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.validate import check_count, check_interval
+from fedcomp.core.ranges import Whole, Within, checked
+
+Count = Annotated[int, Whole()]
 
 
 class CharLSTM(nn.Module):
@@ -63,23 +66,21 @@ class CharGPT(nn.Module):
         return self.head(states).mT if self.every else self.head(states[:, -1])
 
 
+@checked("model.")
 def char_lstm(
     input_shape: Sequence[int],
     num_outputs: int,
     target_shape: Sequence[int] = (),
     vocab_size: int | None = None,
-    embedding: int = 8,
-    hidden: int = 256,
-    layers: int = 2,
+    embedding: Count = 8,
+    hidden: Count = 256,
+    layers: Count = 2,
     bias: bool = True,
     init_std: float | None = None,
-    dropout: float = 0.0,
+    dropout: Annotated[float, Within("[0, 1)", "a probability")] = 0.0,
 ) -> CharLSTM:
     """`CharLSTM` for a dataset of tokens."""
     tokens, every = _checked("char_lstm", input_shape, num_outputs, target_shape, vocab_size)
-    for name, size in (("embedding", embedding), ("hidden", hidden), ("layers", layers)):
-        check_count(f"model.{name}", size)
-    check_interval("model.dropout", dropout, "[0, 1)", "a probability")
     network = CharLSTM(tokens, embedding, hidden, layers, bias, every, dropout)
     if init_std is not None:
         for parameter in network.parameters():
@@ -87,19 +88,18 @@ def char_lstm(
     return network
 
 
+@checked("model.")
 def char_gpt(
     input_shape: Sequence[int],
     num_outputs: int,
     target_shape: Sequence[int] = (),
     vocab_size: int | None = None,
-    width: int = 64,
-    heads: int = 4,
-    layers: int = 2,
+    width: Count = 64,
+    heads: Count = 4,
+    layers: Count = 2,
 ) -> CharGPT:
     """`CharGPT` for a dataset of tokens."""
     tokens, every = _checked("char_gpt", input_shape, num_outputs, target_shape, vocab_size)
-    for name, size in (("width", width), ("heads", heads), ("layers", layers)):
-        check_count(f"model.{name}", size)
     if width % heads:
         raise ValueError(f"model.width={width} must be a multiple of model.heads={heads}")
     return CharGPT(tokens, input_shape[0], width, heads, layers, every)

@@ -4,21 +4,24 @@ import math
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import nn
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count, suggest
+from fedcomp.core.ranges import Whole, checked
+from fedcomp.core.validate import suggest
 from fedcomp.model.networks.cnn import image_shape
 
 
+@checked("model.")
 def classifier(
     input_shape: Sequence[int],
     num_outputs: int,
     name: str = "resnet18",
     weights: str | None = None,
-    group_norm: int | None = None,
+    group_norm: Annotated[int | None, Whole(meaning="a number of groups; null for BatchNorm")] = None,
     dropout: bool = True,
 ) -> nn.Module:
     """The network `name` with its first convolution for the images' channels and `num_outputs` outputs.
@@ -38,11 +41,8 @@ def classifier(
     classifiers = models.list_models(module=models)
     if name not in classifiers:
         raise ValueError(f"model.name={name} is none of torchvision's classifiers{suggest(str(name), classifiers)}")
-    check_count("model.group_norm", group_norm, meaning="a number of groups; null for BatchNorm", or_null=True)
     network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
     _take_channels(network, channels)
-    if not isinstance(dropout, bool):
-        raise ValueError(f"model.dropout={dropout} must be true, or false for none")
     for part in network.modules() if not dropout else ():
         if isinstance(part, nn.modules.dropout._DropoutNd | StochasticDepth):
             part.p = 0.0

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.validate import check_count
+from fedcomp.core.ranges import Whole, checked
 from fedcomp.random.keys import Key
 
 
@@ -18,9 +19,8 @@ class Centres:
 
     kind = "centres"
 
-    def __init__(self, input_shape: tuple[int, ...], num_clusters: int = 10) -> None:
-        """ValueError if `num_clusters` is no whole number above 0."""
-        check_count("model.num_clusters", num_clusters)
+    @checked("model.")
+    def __init__(self, input_shape: tuple[int, ...], num_clusters: Annotated[int, Whole()] = 10) -> None:
         self.layers = (math.prod(input_shape),) * num_clusters
         self.dim, self.num_stats = sum(self.layers), 0
         self.module: nn.Module = nn.Flatten()

@@ -5,14 +5,13 @@ Shape legend: n samples, F features (all values of a sample), B batch.
 
 import math
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.ranges import checked
 from fedcomp.random.keys import Key
-
-CENTRES = ("none", "global")
 
 
 class PrincipalDirection:
@@ -30,9 +29,10 @@ class PrincipalDirection:
 
     kind = "principal_direction"
 
-    def __init__(self, input_shape: tuple[int, ...], train: Iterable[Tensor], centre: str = "none") -> None:
-        """ValueError if `centre` is neither none nor global."""
-        check_choice("model.centre", centre, CENTRES)
+    @checked("model.")
+    def __init__(
+        self, input_shape: tuple[int, ...], train: Iterable[Tensor], centre: Literal["none", "global"] = "none"
+    ) -> None:
         self.dim = math.prod(input_shape)
         self.layers = (self.dim,)
         self.module: nn.Module = nn.Flatten()

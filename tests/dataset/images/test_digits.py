@@ -45,8 +45,11 @@ def test_the_split_follows_its_seed():
 
 test_what_it_refuses = refused(
     [
-        *(({"num_train": num}, r"dataset.num_train=.* must be 1 to 1796") for num in (0, 1797, 1600.5, "all")),
-        ({"pixels": "grey"}, r"dataset.pixels=grey must be unit .* or raw"),
+        *(
+            ({"num_train": num}, r"dataset.num_train=.* must be a whole number from 1 to 1796")
+            for num in (0, 1797, 1600.5, "all")
+        ),
+        ({"pixels": "grey"}, r"dataset.pixels=grey must be one of unit, raw: inputs in"),
     ],
     digits.load,
 )
