@@ -37,11 +37,7 @@ from fedcomp.wire import Field, Payload, SharedKnowledge
 
 @dataclass(frozen=True)
 class FedScalarState(ModelState):
-    """What lives from round to round.
-
-    Attributes:
-        replay: memory of the downlink of scalars; empty where models are sent.
-    """
+    """What lives from round to round. `replay`: memory of the downlink of scalars; empty where models are sent."""
 
     replay: LastRound
 

@@ -22,11 +22,7 @@ from fedcomp.records.reader import RecordedRun, RunFiles, find_runs, read_run
 
 @dataclass(frozen=True)
 class Run:
-    """A run in its folder.
-
-    Attributes:
-        folder: its folder, `outputs/<name>/<hash>/seed=<n>`.
-    """
+    """A run in its `folder`, `outputs/<name>/<hash>/seed=<n>`."""
 
     folder: Path
 
@@ -138,8 +134,7 @@ def run(config: DictConfig | Iterable[str]) -> Run:
 def load_runs(path: str | Path | Iterable[str | Path]) -> list[Run]:
     """Every run in or below the folders, in the order of their paths, whatever became of it.
 
-    Raises:
-        ValueError: there is no such folder, or there is no run in it.
+    Raises ValueError: there is no such folder, or there is no run in it.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     roots = [Path(one) for one in paths]

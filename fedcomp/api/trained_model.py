@@ -69,8 +69,7 @@ def trained_repetitions(
 ) -> Iterator[TrainedRun]:
     """The repetitions of a study, one after another; of a run without repeats itself. Arguments as in `trained_run`.
 
-    Raises:
-        ValueError: as `trained_run`.
+    Raises ValueError: as `trained_run`.
     """
     config = recorded_config(folder, trust_code)
     config.device = "cpu"
@@ -96,8 +95,7 @@ def trained_repetitions(
 def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
     """A run's config with the types of the schema, after a look at what building its parts would call.
 
-    Raises:
-        ValueError: there is no config, it is none, or it names code that is not trusted.
+    Raises ValueError: there is no config, it is none, or it names code that is not trusted.
     """
     RunFiles(folder).existing_config()
     plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes

@@ -49,8 +49,7 @@ class Arguments:
 def parse(words: Sequence[str]) -> Arguments:
     """Parse a command line. All arguments after `--` are overrides.
 
-    Raises:
-        ValueError: an unknown flag, a flag without its value or with one that is not allowed, `--config-dir` twice.
+    Raises ValueError: an unknown flag, a flag without its value or with one that is not allowed, `--config-dir` twice.
     """
     flags: list[tuple[str, str | None]] = []
     overrides: list[str] = []

@@ -43,8 +43,7 @@ class Message:
 def compressor(name: str, **options: Any) -> Compressor:
     """The compressor of this name in the group `compressor`, with these options.
 
-    Raises:
-        ValueError: no such codec or option, or a value that it refuses; one line says what is allowed.
+    Raises ValueError: no such codec or option, or a value that it refuses; one line says what is allowed.
     """
     known = choices("compressor")
     if name not in known:
@@ -120,8 +119,7 @@ class TensorCodec:
     ) -> Tensor:
         """The float32 tensor of this shape that the message of `sender` in `step` says.
 
-        Raises:
-            WireError: the message is cut, damaged, of another codec or of another shape.
+        Raises WireError: the message is cut, damaged, of another codec or of another shape.
         """
         common = self._common([sender], math.prod(shape), layers, step, torch.device(device))
         return self.compressor.decode(self._read([data], common), common)[0].reshape(*shape)

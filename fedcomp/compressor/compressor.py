@@ -63,8 +63,7 @@ class Compressor:
     ) -> "Compressor":
         """The parts as one; all but the codec may be given by name (`FEEDBACKS`, `ESTIMATORS`, `PREDICTORS`).
 
-        Raises:
-            ValueError: no such name, or parts that do not go together.
+        Raises ValueError: no such name, or parts that do not go together.
         """
         if isinstance(feedback, str):
             feedback = _named("feedback", feedback, FEEDBACKS)

@@ -68,8 +68,7 @@ class FuseFilter(CheckedOptions):
     def encode(self, sets: Tensor, ids: Tensor, key: Key) -> Payload:
         """Messages of sets [M, d] bool from the senders `ids` [M]; `key`: both ends have it.
 
-        Raises:
-            ValueError: none of the 256 tries could be built, which does not happen by chance.
+        Raises ValueError: none of the 256 tries could be built, which does not happen by chance.
         """
         rows = [
             self._build(row.nonzero()[:, 0].cpu(), ids[position : position + 1], key)
@@ -101,8 +100,7 @@ class FuseFilter(CheckedOptions):
     def decode(self, payload: Payload, ids: Tensor, key: Key, dim: int) -> Tensor:
         """[M, d] bool: the positions that each filter says yes to.
 
-        Raises:
-            WireError: more positions than the vector has, a number of cells that is not theirs, another field.
+        Raises WireError: more positions than the vector has, a number of cells that is not theirs, another field.
         """
         if set(payload.fields) != {"keys", "tries", "cells"}:
             raise WireError(f"this message holds {', '.join(payload.fields)}; expected keys, tries, cells of a filter")

@@ -30,8 +30,7 @@ def check_keys(config: DictConfig) -> None:
 def build(node: Any) -> Any:
     """Instantiate a config node.
 
-    Raises:
-        ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
+    Raises ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
     """
     check_types(node)
     options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node

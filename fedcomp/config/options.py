@@ -39,8 +39,7 @@ ENTRIES: dict[Any, tuple[Any, str, str]] = {
 def check_run_keys(config: DictConfig, known: Sequence[str]) -> None:
     """Refuse a key of the run's config that is neither in `known` nor referred to by another value.
 
-    Raises:
-        ValueError: naming the key and the known keys.
+    Raises ValueError: naming the key and the known keys.
     """
     for key in map(str, config):
         if key in known or re.search(rf"\$\{{[^}}]*\b{re.escape(key)}\b", OmegaConf.to_yaml(config)):

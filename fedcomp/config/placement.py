@@ -25,8 +25,7 @@ BESIDES = ("eval_every", "record_traffic", "codec_error", "wire")
 def run_folder(config: Mapping[str, Any]) -> Path:
     """The folder of the run of this resolved config, which may be of a run from elsewhere.
 
-    Raises:
-        ValueError: its name or its seed is none, or an `identity.json` on the way is damaged.
+    Raises ValueError: its name or its seed is none, or an `identity.json` on the way is damaged.
     """
     check_folder_name("name", str(config["name"]))
     check_seed("seed", config["seed"])

@@ -61,11 +61,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class Everyone:
-    """All clients, idle ones too, as receivers of a broadcast.
-
-    Attributes:
-        size: N.
-    """
+    """All clients, idle ones too, as receivers of a broadcast. `size`: N."""
 
     size: int
 

@@ -14,8 +14,7 @@ State = TypeVar("State")
 def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
     """Name every tensor of a state: nested dataclasses, tuples and dicts become dotted paths.
 
-    Raises:
-        TypeError: a leaf is not a tensor, so it could not be restored bit for bit.
+    Raises TypeError: a leaf is not a tensor, so it could not be restored bit for bit.
     """
     if isinstance(state, Tensor):
         return {path: state}
@@ -28,8 +27,7 @@ def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
 def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
     """A state with the structure of `like` and the leaves `tensors`; the inverse of `flatten`.
 
-    Raises:
-        ValueError: a tensor is missing, or has another shape or dtype than in `like`.
+    Raises ValueError: a tensor is missing, or has another shape or dtype than in `like`.
     """
     return _rebuild(like, lambda leaf_path, old: _checked(leaf_path, old, tensors), path)
 

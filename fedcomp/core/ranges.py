@@ -128,8 +128,7 @@ def field_types(part: Any, declarations: bool = False) -> dict[str, Any]:
 def types_in(annotations: Mapping[str, Any], module: str, declarations: bool = False) -> dict[str, Any]:
     """Annotations as a module reads them; without those with a name that type checkers alone know.
 
-    Raises:
-        TypeError: with `declarations`, such an annotation says what an option may be, and nobody could check it.
+    Raises TypeError: with `declarations`, such an annotation says what an option may be, and nobody could check it.
     """
     names, found = vars(sys.modules.get(module, SimpleNamespace())), {}
     for name, annotation in annotations.items():

@@ -28,8 +28,7 @@ def beginnings(texts: list[bytes], labels: np.ndarray, owners: np.ndarray | None
 def windows(texts: list[bytes], owners: np.ndarray | None, window: int) -> Samples:
     """Tokens uint8 [n, L] and after each the next, int64 [n, L]: windows side by side; a text's rest is left out.
 
-    Raises:
-        ValueError: no text is longer than a window.
+    Raises ValueError: no text is longer than a window.
     """
     rows = [(row, start) for row, text in enumerate(texts) for start in range(0, len(text) - window, window)]
     if not rows:

@@ -71,8 +71,7 @@ def check(dataset: Dataset) -> None:
 def check_finite(where: str, values: Tensor) -> None:
     """Refuse nan and infinity in samples [n, ...]; `where` opens the error and names the data.
 
-    Raises:
-        ValueError: naming the first sample and, in it, the first entry that is not finite.
+    Raises ValueError: naming the first sample and, in it, the first entry that is not finite.
     """
     if not values.is_floating_point() or bool(torch.isfinite(values).all()):
         return

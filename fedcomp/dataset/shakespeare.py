@@ -120,8 +120,7 @@ def data_files(root: str = ".", path: str = "tinyshakespeare.txt", **_: object) 
 def speeches(file: Path) -> Iterator[tuple[str, int, list[str]]]:
     """(speaker, number of its first line, lines) of each speech in the order of the text; a mere heading is none.
 
-    Raises:
-        ValueError: no such file, no text in UTF-8, or a block that does not begin with `SPEAKER:`.
+    Raises ValueError: no such file, no text in UTF-8, or a block that does not begin with `SPEAKER:`.
     """
     try:
         text = file.read_text(encoding="utf-8")

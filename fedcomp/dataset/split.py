@@ -26,8 +26,7 @@ def split_rows(num_rows: int, test_fraction: float, split_seed: int) -> tuple[np
 def split_classes(samples: Samples, test_fraction: float, split_seed: int) -> tuple[Samples, Samples]:
     """Samples to train and to test with, `test_fraction` of each class and at least one of each, in their order.
 
-    Raises:
-        ValueError: a fraction outside (0, 1), or a class of a single sample.
+    Raises ValueError: a fraction outside (0, 1), or a class of a single sample.
     """
     check_seed("dataset.split_seed", split_seed)
     check_interval("dataset.test_fraction", test_fraction, "(0, 1)", "the share of each class that is held out")

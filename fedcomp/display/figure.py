@@ -128,8 +128,7 @@ def can_draw() -> bool:
 def save(figure: Figure, path: Path) -> None:
     """Write the figure atomically, in the suffix's format (.png, .pdf, .pgf); the same figure gives the same bytes.
 
-    Raises:
-        ValueError: the file cannot be written, or LaTeX cannot set its text (.pgf).
+    Raises ValueError: the file cannot be written, or LaTeX cannot set its text (.pgf).
     """
     from matplotlib import rc_context
 

@@ -74,8 +74,7 @@ class Launcher(Protocol):
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The settings that a run gets from this launcher: `device` (what `auto` means), `threads` (its fraction).
 
-        Raises:
-            ValueError: this launcher cannot work here; what to do.
+        Raises ValueError: this launcher cannot work here; what to do.
         """
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:

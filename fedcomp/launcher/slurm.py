@@ -88,8 +88,7 @@ class Slurm(CheckedOptions):
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Submit and wait. Ctrl-C leaves the jobs running, and a line says so.
 
-        Raises:
-            ValueError: no submitit, no Slurm, or sbatch refuses.
+        Raises ValueError: no submitit, no Slurm, or sbatch refuses.
         """
         packs = [runs[start : start + self.runs_per_gpu] for start in range(0, len(runs), self.runs_per_gpu)]
         arrays = [packs[start : start + MAX_ARRAY] for start in range(0, len(packs), MAX_ARRAY)]

@@ -34,11 +34,7 @@ class Exchange:
 
 
 def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
-    """The exchanges of a round.
-
-    Args:
-        multicast: whether broadcasts and relays are sent once, or to each receiver.
-    """
+    """The exchanges of a round. `multicast`: whether broadcasts and relays are sent once, or to each receiver."""
     found: list[Exchange] = []
     cohort = np.array(one.clients, np.int64)
     reached = cohort if one.on_time is None else cohort[one.on_time]

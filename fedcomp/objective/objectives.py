@@ -14,11 +14,7 @@ Way = Literal["total", "uplink", "downlink", "broadcast"]
 
 
 class Objective(Protocol):
-    """Reads one number off a run's record.
-
-    Attributes:
-        direction: which way is better.
-    """
+    """Reads one number off a run's record. `direction`: which way is better."""
 
     direction: Direction
 

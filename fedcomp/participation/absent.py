@@ -69,8 +69,7 @@ class AbsentOfFile(WithoutAbsent):
 def read_absent(path: Path) -> dict[int, tuple[int, ...]]:
     """{round: the clients that were left out}, of a run between processes; the first round is 0.
 
-    Raises:
-        ValueError: the file cannot be read, or holds something else.
+    Raises ValueError: the file cannot be read, or holds something else.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -121,8 +121,7 @@ def _steps(given: object) -> tuple[tuple[int, Probability], ...] | None:
 def _plain(name: str, given: object) -> Probability:
     """The option called `name` as a hashable value, checked as far as possible without N.
 
-    Raises:
-        ValueError: a probability outside (0, 1], or something else.
+    Raises ValueError: a probability outside (0, 1], or something else.
     """
     if isinstance(given, Mapping):
         return _drawn(name, given)

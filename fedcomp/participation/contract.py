@@ -17,8 +17,7 @@ class Participation(Protocol):
     def check(self, num_clients: int) -> None:
         """Before the first round: refuse settings that do not fit N clients.
 
-        Raises:
-            ValueError: naming the setting, what was given and what is allowed.
+        Raises ValueError: naming the setting, what was given and what is allowed.
         """
         return
 

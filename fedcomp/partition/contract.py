@@ -46,8 +46,7 @@ class Partition(CheckedOptions, ABC):
 def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
     """What every partition must satisfy, including a user's own.
 
-    Raises:
-        ValueError: a part that is no int64 index list, a client without data, a sample outside [0, n) or held twice.
+    Raises ValueError: a part that is no int64 index list, a client without data, a sample outside [0, n) or held twice.
     """
     for client, part in enumerate(parts):
         if part.dtype != torch.int64 or part.dim() != 1:
@@ -71,8 +70,7 @@ def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
 def required_clients(num_samples: int, num_clients: int | None) -> int:
     """N, for a rule that needs it to be given.
 
-    Raises:
-        ValueError: no number, fewer than one client, or more clients than samples.
+    Raises ValueError: no number, fewer than one client, or more clients than samples.
     """
     if num_clients is None:
         raise ValueError(

@@ -35,8 +35,7 @@ class Labels(Partition):
     ) -> list[Tensor]:
         """As `Partition.split`.
 
-        Raises:
-            ValueError: k above the number of classes, or too few clients to hold every class (N k < C).
+        Raises ValueError: k above the number of classes, or too few clients to hold every class (N k < C).
         """
         labels = required_labels(labels, "labels")
         num_clients = required_clients(num_samples, num_clients)

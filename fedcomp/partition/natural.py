@@ -29,8 +29,7 @@ class Natural(Partition):
     ) -> list[Tensor]:
         """As `Partition.split`; works without labels.
 
-        Raises:
-            ValueError: the dataset has no owners, none of them has `min_size` samples, or there are fewer than N.
+        Raises ValueError: the dataset has no owners, none of them has `min_size` samples, or there are fewer than N.
         """
         if owners is None:
             raise ValueError(

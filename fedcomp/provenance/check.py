@@ -101,8 +101,7 @@ class FinishedRuns:
     def check(self, folder: Path, config: Mapping[str, Any]) -> str | None:
         """Check one run. Returns a line about accepted changes; None if nothing has changed.
 
-        Raises:
-            ValueError: data or code have changed, and the config does not accept changes.
+        Raises ValueError: data or code have changed, and the config does not accept changes.
         """
         before = read_provenance(folder)
         if before is None:

@@ -42,8 +42,7 @@ def code_files(config: Mapping[str, Any]) -> dict[str, Path]:
 def code_parts(config: Mapping[str, Any]) -> dict[str, Fingerprint]:
     """Fingerprints of `code_files`, of their content when this process first read it, which is what it runs.
 
-    Raises:
-        ValueError: a file cannot be read.
+    Raises ValueError: a file cannot be read.
     """
     out = {}
     for module, path in sorted(code_files(config).items()):

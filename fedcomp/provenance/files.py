@@ -24,8 +24,7 @@ CLOCK_SECONDS = 2.0
 def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
     """Fingerprints of the existing files, by path below their common folder; with many files, of each folder.
 
-    Raises:
-        ValueError: a file cannot be read.
+    Raises ValueError: a file cannot be read.
     """
     existing = sorted({path.absolute() for path in files if path.is_file()})
     if not existing:

@@ -33,11 +33,7 @@ _words_so_far = 0
 
 @dataclass(frozen=True)
 class Key:
-    """Names a source of randomness.
-
-    Attributes:
-        path: what the randomness is for, from general to specific.
-    """
+    """Names a source of randomness: the `path` says what it is for, from general to specific."""
 
     path: tuple[int | str, ...] = ()
 

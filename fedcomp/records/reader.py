@@ -23,11 +23,7 @@ from fedcomp.records.status import Status
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of one run. Every call reads anew.
-
-    Attributes:
-        folder: where they lie.
-    """
+    """The files of one run, in its `folder`. Every call reads anew."""
 
     folder: Path
 
@@ -50,8 +46,7 @@ class RunFiles:
     def config(self) -> dict[str, Any] | None:
         """The resolved config, classes without their rooms (`without_rooms`); None: there is none yet.
 
-        Raises:
-            ValueError: the file cannot be read, or is no YAML mapping.
+        Raises ValueError: the file cannot be read, or is no YAML mapping.
         """
         import yaml
 
@@ -92,8 +87,7 @@ class RunFiles:
     def latest(self) -> tuple[Line, float | None]:
         """The last evaluation ({}: none), and the best test accuracy so far, a fraction (None: none). Fast.
 
-        Raises:
-            ValueError: the record cannot be read, or its last line is none.
+        Raises ValueError: the record cannot be read, or its last line is none.
         """
         return metrics_file.read_latest(self.folder / metrics_file.FILE)
 
@@ -185,8 +179,7 @@ def read_run(files: RunFiles) -> RecordedRun:
 def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     """Every run in or below the folders, each once, in the order of their paths.
 
-    Raises:
-        ValueError: a path does not exist, or there is no run under any of them.
+    Raises ValueError: a path does not exist, or there is no run under any of them.
     """
     roots = [Path(path) for path in paths]
     found = find_runs(roots).runs
@@ -212,8 +205,7 @@ class FoundRuns:
 def find_runs(roots: Iterable[Path]) -> FoundRuns:
     """Every run in or below the folders, each once. Hidden folders are left out.
 
-    Raises:
-        ValueError: there is no such folder.
+    Raises ValueError: there is no such folder.
     """
     runs: dict[Path, RunFiles] = {}
     grids: list[Path] = []

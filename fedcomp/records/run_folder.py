@@ -48,8 +48,7 @@ IDENTITY = "identity.json"
 def owned(folder: Path) -> Iterator[None]:
     """Lock the folder, made if missing; released when the process ends, also when it is killed.
 
-    Raises:
-        ValueError: another process holds it, or it cannot be written.
+    Raises ValueError: another process holds it, or it cannot be written.
     """
     path = folder / LOCK
     with explained(path):

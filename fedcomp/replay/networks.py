@@ -35,8 +35,7 @@ class NamedNetwork:
 def networks(words: Sequence[str]) -> list[NamedNetwork]:
     """Every combination of the comma-separated values of `network=` and `network.<option>=`.
 
-    Raises:
-        ValueError: an unknown network or option, a wrong value, a deadline, or no network.
+    Raises ValueError: an unknown network or option, a wrong value, a deadline, or no network.
     """
     choices = [
         [f"{key}={value}" for value in _values(text)] for key, _, text in (word.partition("=") for word in words)

@@ -132,8 +132,7 @@ def _published(pieces: Sequence[wandb_files.Piece], title: str, table: str) -> s
 def draw_all(pictures: Sequence[Picture], out: Path, one_process: bool = False) -> None:
     """Each picture as PNG and PDF; many of them in several processes, unless it is to be one.
 
-    Raises:
-        ValueError: a file cannot be written, or a process was killed.
+    Raises ValueError: a file cannot be written, or a process was killed.
     """
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     jobs = [(picture, [out / f"{picture.name}.{ending}" for ending in formats_of(picture)]) for picture in pictures]

@@ -26,8 +26,7 @@ def reason(error: ValueError | OSError) -> str:
 def exit_status(work: Callable[[], int | None]) -> int:
     """What `work` returns, 0 for None; after one line on standard error 2 for wrong input or output, 130 for Ctrl-C.
 
-    Raises:
-        BrokenPipeError: nobody reads standard output any more.
+    Raises BrokenPipeError: nobody reads standard output any more.
     """
     restore_sigint()
     try:

@@ -92,8 +92,7 @@ def _clean(root: Path, kinds: Sequence[str], dry_run: bool, yes: bool) -> int:
 def candidates(root: Path) -> list[Candidate]:
     """The runs under a folder that may be removed, in the order of their paths.
 
-    Raises:
-        ValueError: there is no such folder, or no run in it.
+    Raises ValueError: there is no such folder, or no run in it.
     """
     runs = [run for run in run_states(root).runs if run.state not in GOING and run.config]
     same: dict[str, list[RunState]] = {}

@@ -64,8 +64,7 @@ class RunStates:
 def run_states(root: Path) -> RunStates:
     """Every run under `root`, in the order of the paths; runs that a grid lists and that have not begun come last.
 
-    Raises:
-        ValueError: there is no such folder, or no run in it.
+    Raises ValueError: there is no such folder, or no run in it.
     """
     below = find_runs([root])
     configs: dict[Path, dict[str, Any]] = {}

@@ -64,8 +64,7 @@ class SweepFile:
 def read_sweep(path: Path) -> SweepFile:
     """Read a sweep and check its keys; `check_command` checks the rest, after the options.
 
-    Raises:
-        ValueError: in one line, what cannot be read, is unknown or is missing.
+    Raises ValueError: in one line, what cannot be read, is unknown or is missing.
     """
     import yaml
 

@@ -54,8 +54,7 @@ LOCAL_SECONDS = 60.0
 class Wandb:
     """A W&B run beside the record. `conf/tracker/wandb.yaml` explains the options.
 
-    Raises:
-        ValueError: an option that W&B refuses.
+    Raises ValueError: an option that W&B refuses.
     """
 
     def __init__(

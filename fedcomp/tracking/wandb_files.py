@@ -58,8 +58,7 @@ class Piece:
 def read_pieces(roots: Iterable[str | Path]) -> list[Piece]:
     """Every file of W&B in or below the folders, in the order in which they were begun.
 
-    Raises:
-        ValueError: there is no such folder, no file, or W&B is not installed; or it cannot read a file.
+    Raises ValueError: there is no such folder, no file, or W&B is not installed; or it cannot read a file.
     """
     if find_spec("wandb") is None:
         raise ValueError("W&B's files are read by W&B: pip install wandb")

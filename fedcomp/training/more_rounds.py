@@ -24,8 +24,7 @@ from fedcomp.training.place import RunPlace
 def take_over(place: RunPlace) -> None:
     """Take over the finished rounds of a shorter run, if there is one and this one has none. A line says so.
 
-    Raises:
-        ValueError: the folder cannot be written.
+    Raises ValueError: the folder cannot be written.
     """
     path, config, note = place.path, place.config, place.progress.note
     begun = path / CHECKPOINT

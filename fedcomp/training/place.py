@@ -43,8 +43,7 @@ class RunPlace:
     def held(self) -> Iterator[list[Line] | None]:
         """Context manager: holds the folder. Its value: the record of a run that is finished, else None.
 
-        Raises:
-            ValueError: another process holds it; or the run is finished, but its data or code have changed since.
+        Raises ValueError: another process holds it; or the run is finished, but its data or code have changed since.
         """
         path, progress = self.path, self.progress
         with owned(path), progress:

@@ -47,8 +47,7 @@ class RunSetup:
     def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
         """Compare with what the run began with. `bfloat16`: what is known of its products; None: there are none.
 
-        Raises:
-            ValueError: data or code are not those that the run began with.
+        Raises ValueError: data or code are not those that the run began with.
         """
 
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> Writer:

@@ -43,11 +43,7 @@ STATUS_SECONDS = 1.0
 
 
 class Writer:
-    """Writes nothing and shows nothing: the writer of every process but the main one.
-
-    Attributes:
-        progress: for the user.
-    """
+    """Writes nothing and shows nothing: the writer of every process but the main one. `progress`: for the user."""
 
     progress = Progress("quiet")
 

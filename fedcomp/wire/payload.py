@@ -106,8 +106,7 @@ class Payload:
     def expect(self, **nums: int) -> tuple[Tensor, ...]:
         """The data of the fields, for a decoder that expects these names with n entries each.
 
-        Raises:
-            WireError: this message has other fields, or other numbers of entries.
+        Raises WireError: this message has other fields, or other numbers of entries.
         """
         given = {name: field.data.shape[1] for name, field in self.fields.items()}
         if given != nums:

@@ -78,8 +78,7 @@ class BiCompFLCFL(Algorithm):
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
         """The first model, which follows from the run's seed, and empty memories.
 
-        Raises:
-            ValueError: the codec cannot send D entries, cannot have an error memory, or `relay` needs one length.
+        Raises ValueError: the codec cannot send D entries, cannot have an error memory, or `relay` needs one length.
         """
         self._check_relay(theta)
         self._with_error_memory.init(1, theta)

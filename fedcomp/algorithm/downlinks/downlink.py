@@ -146,11 +146,7 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
 
 @dataclass(frozen=True)
 class DenseModel(Downlink[Any, Any]):
-    """The model in float32 to those who take part; nothing is remembered.
-
-    Attributes:
-        paper_bits: as in `Payload`.
-    """
+    """The model in float32 to those who take part; nothing is remembered. `paper_bits`: as in `Payload`."""
 
     sends_model = True
 

@@ -52,11 +52,7 @@ from fedcomp.wire.coding import Float, Unsigned
 
 @dataclass(frozen=True)
 class ScallionState(ControlState):
-    """What lives from round to round.
-
-    Attributes:
-        downlink: the downlink's memory.
-    """
+    """What lives from round to round. `downlink`: the downlink's memory."""
 
     downlink: Memory
 

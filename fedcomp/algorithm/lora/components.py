@@ -36,11 +36,7 @@ ADAPTER = "adapter"
 
 @dataclass(frozen=True)
 class Components:
-    """The components that clients have, out of rows of parameters.
-
-    Attributes:
-        layout: of the adapters.
-    """
+    """The components that clients have, out of rows of parameters. `layout`: of the adapters."""
 
     layout: LoraLayout
 

@@ -221,11 +221,7 @@ class DeComFL(Stages, TwoPoint, Algorithm):
 
 
 class SharedDirections:
-    """The directions of one round, step by step: P of each of K seeds, which clients and server share.
-
-    Attributes:
-        num: P.
-    """
+    """The directions of one round, step by step: P of each of K seeds, which clients and server share. `num`: P."""
 
     def __init__(self, two_point: TwoPoint, numbers: Tensor, num: int, dim: int) -> None:
         """numbers: [K] int64 seeds. num: P. dim: D."""

@@ -188,8 +188,7 @@ def _open(file: Path, errors: str = "strict") -> TextIO:
 def _character(delimiter: str, file: Path) -> str:
     """The character that `dataset.delimiter` means for this file.
 
-    Raises:
-        ValueError: it is neither one character, nor a name, nor auto; or auto finds none.
+    Raises ValueError: it is neither one character, nor a name, nor auto; or auto finds none.
     """
     if delimiter == "auto":
         found = _detect(file)

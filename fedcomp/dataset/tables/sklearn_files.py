@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 def read_table(file: str, delimiter: str | None = None) -> np.ndarray:
     """Numbers of `sklearn/datasets/data/<file>`, one row a sample, float64.
 
-    Raises:
-        ValueError: scikit-learn is not installed, or has no such file.
+    Raises ValueError: scikit-learn is not installed, or has no such file.
     """
     import numpy as np  # here, for only `load` needs it
 

@@ -52,8 +52,7 @@ def files(path: Path) -> list[Path]:
 def read(path: Path, split: str = "train") -> list[Row]:
     """All rows, of a folder with several splits those of `split`.
 
-    Raises:
-        ValueError: a path that does not exist or is of no such kind, or a damaged line, with its place.
+    Raises ValueError: a path that does not exist or is of no such kind, or a damaged line, with its place.
     """
     if path.is_dir():
         rows = _saved(path, split)

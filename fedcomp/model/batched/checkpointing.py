@@ -30,11 +30,7 @@ class Switch:
 
 @runtime_checkable
 class Checkpoints(Protocol):
-    """A network with layers that can be checkpointed.
-
-    Attributes:
-        checkpoints: turns it on and off; None: they cannot.
-    """
+    """A network with layers that can be checkpointed. `checkpoints`: turns it on and off; None: they cannot."""
 
     checkpoints: Switch | None
 

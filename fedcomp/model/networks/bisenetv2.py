@@ -200,8 +200,7 @@ def bisenetv2(
 ) -> BiSeNetV2:
     """`BiSeNetV2` for a dataset of pictures whose every pixel has a class.
 
-    Raises:
-        ValueError: another task, sides that are not multiples of 32, or an option out of range.
+    Raises ValueError: another task, sides that are not multiples of 32, or an option out of range.
     """
     if task != "segmentation":
         raise ValueError(

@@ -10,11 +10,7 @@ from fedcomp.random.keys import Key
 
 
 class MeanVector:
-    """An estimate [F] of the mean of the training inputs; 0 before the first round.
-
-    Attributes:
-        mean: [F] float64 that mean.
-    """
+    """An estimate [F] of `mean`, the mean of the training inputs in float64; 0 before the first round."""
 
     kind = "mean_vector"
 

@@ -22,8 +22,7 @@ def write_segment(folder: Path, traffic: Traffic, last: int) -> None:
 def resume(folder: Path, done: int) -> Traffic | None:
     """The first `done` rounds, None for 0; whatever is later is removed.
 
-    Raises:
-        ValueError: some of these rounds are missing or damaged.
+    Raises ValueError: some of these rounds are missing or damaged.
     """
     whole = folder / FILE
     if done and whole.exists():  # a finished run that lost a later file

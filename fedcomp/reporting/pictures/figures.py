@@ -65,8 +65,7 @@ def asked_picture(entry: Any, groups: Sequence[RunGroup]) -> Picture:
 def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
     """The figure of these groups; None if none of them has its metrics. Those that have not are left out.
 
-    Raises:
-        ValueError: it orders or renames a method that there is not.
+    Raises ValueError: it orders or renames a method that there is not.
     """
     panels_of = {"circle": _circles, "last": _last}.get(figure.kind, _along)
     panels = [

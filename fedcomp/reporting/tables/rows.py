@@ -40,8 +40,7 @@ class Rows:
     def named(self, text: str) -> "Rows":
         """The columns named in `a,b,c`, in that order, as the CSV calls them or as they are recorded (`test/accuracy`).
 
-        Raises:
-            ValueError: an unknown name, or a name twice.
+        Raises ValueError: an unknown name, or a name twice.
         """
         wanted = [word.strip().replace("/", "_") for word in text.split(",") if word.strip()]
         unknown = [word for word in wanted if word not in self.names]

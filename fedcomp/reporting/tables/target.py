@@ -37,8 +37,7 @@ class Target:
 def parse_target(text: str, groups: Sequence[RunGroup]) -> Target:
     """`0.9` of the first quality the runs recorded, or `test/loss=0.3` of another.
 
-    Raises:
-        ValueError: no number, no run that recorded the metric, an accuracy that is no fraction.
+    Raises ValueError: no number, no run that recorded the metric, an accuracy that is no fraction.
     """
     key, _, number = text.rpartition("=")
     runs = [run for one in groups for run in one.runs]

@@ -25,11 +25,7 @@ class NotVmappable(RuntimeError):
 
 @dataclass(frozen=True)
 class KeyOfEach(Key):
-    """A key for all repetitions, of which each draws from its own.
-
-    Attributes:
-        keys: one a repetition.
-    """
+    """A key for all repetitions, of which each draws from its own of the `keys`."""
 
     keys: tuple[Key, ...] = ()
 

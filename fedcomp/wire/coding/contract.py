@@ -48,8 +48,7 @@ class Coding(ABC):
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         """Read `num` entries from `bits[start:]`: the row [num] of `dtype` on their device, and the end of its bits.
 
-        Raises:
-            WireError: the bits end too early, or are not the code of `num` allowed entries.
+        Raises WireError: the bits end too early, or are not the code of `num` allowed entries.
         """
 
 

@@ -38,11 +38,7 @@ _JUMPS = ((1, 1), (2, 2), (4, 3), (8, 1), (16, 4), (32, 1))
 
 @dataclass(frozen=True)
 class Elias(Coding):
-    """Omega codes of positive integers.
-
-    Attributes:
-        limit: entries are below it.
-    """
+    """Omega codes of positive integers. `limit`: entries are below it."""
 
     limit: int = 1 << LARGEST_WIDTH
 
