@@ -47,18 +47,17 @@ class TrainedRun:
     models: Models
 
 
-def trained_run(folder: Path, changes: Mapping[str, Any] | None = None, trust_code: bool = False) -> TrainedRun:
+def trained_run(folder: Path, trust_code: bool = False) -> TrainedRun:
     """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
 
     Args:
         folder: of the run.
-        changes: {key with dots: value} to set in its config, such as where its data lie.
         trust_code: call what the config names, also if it is not fedcomp's.
     Raises:
         ValueError: the config names code that is not trusted, there is no config or checkpoint, the model is no
             network, the run has repeats, or the checkpoint does not fit.
     """
-    first = next(trained_repetitions(folder, changes, trust_code))
+    first = next(trained_repetitions(folder, trust_code=trust_code))
     if first.repeats > 1:
         raise ValueError(f"{folder} is a study of repeats={first.repeats}: it has a model for each repetition")
     return first
@@ -67,9 +66,9 @@ def trained_run(folder: Path, changes: Mapping[str, Any] | None = None, trust_co
 def trained_repetitions(
     folder: Path, changes: Mapping[str, Any] | None = None, trust_code: bool = False
 ) -> Iterator[TrainedRun]:
-    """The repetitions of a study, one after another; of a run without repeats itself. Arguments as in `trained_run`.
+    """The repetitions of a study, one after another; of a run without repeats itself. The rest as in `trained_run`.
 
-    Raises ValueError: as `trained_run`.
+    `changes`: {key with dots: value} to set in its config, such as where its data lie.
     """
     config = recorded_config(folder, trust_code)
     config.device = "cpu"

@@ -67,16 +67,11 @@ def metrics_of(
 
 
 def client_values(
-    models: Models,
-    model: Model,
-    dataset: Dataset,
-    clients: ClientSamples,
-    workers: Workers | None = None,
-    dtype: torch.dtype = torch.float32,
+    models: Models, model: Model, dataset: Dataset, clients: ClientSamples, workers: Workers | None = None
 ) -> Tensor:
     """[N'] float64 accuracy (regression: loss) of each client that is judged, means over the K models."""
     evaluator = _Evaluator.of(models, model, dataset, workers or Workers(), ProcessGroup())
-    rows = zip(models.theta.to(dtype), models.stats)
+    rows = zip(models.theta.to(torch.float32), models.stats)
     each = [evaluator.client_sums(theta, stats, clients) for theta, stats in rows]
     return clients.values(torch.stack(each).mean(0))
 

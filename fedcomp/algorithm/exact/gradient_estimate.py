@@ -12,8 +12,10 @@ gradient and g_i its estimate, which server and client both have:
     server  x <- x - gamma mean g_i
 
 gamma is `client.lr` times `server.lr`. DASHA starts from g_i = 0 and h_i = grad f_i(x^0), and never sends a whole
-vector (`start=gradient`: one in the first round); MARINA's first round is whole. Both need unbiased C_i. `largest_step`
-has the theory's gamma, which is cautious: with DASHA 4 to 16 times as much still converged on quadratics.
+vector (`start=gradient`: one in the first round); MARINA's first round is whole. Both need unbiased C_i. The theory's
+gamma is 1 / (L + L^ sqrt(omega (4 omega + 1) / n)) for DASHA, in the authors' program, and 1 / (L + L^ sqrt((1 - p)
+omega / (p n))) for MARINA, with L of f (DASHA: the mean L_i) and L^ the root of the mean of L_i^2. That is cautious:
+with DASHA 4 to 16 times as much still converged on quadratics.
 
 a = 0 would keep the first error for ever; a = 1 with an unbiased C_i diverges. EF21 is DASHA's recursion with a = 1 and
 a codec that only shrinks.
@@ -21,7 +23,6 @@ a codec that only shrinks.
 Shape legend: n clients, all take part, D parameters, C running statistics (0).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -147,21 +148,3 @@ class GradientEstimate(Algorithm):
         p = 1 / (1 + omega) if self.p is None else self.p
         draw = ctx.key.fold_in("full").uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
         return ctx.round == 0 or float(draw) < p
-
-
-def largest_step(
-    estimate: str, omega: float, num_clients: int, smoothness: float, of_clients: float, p: float | None = None
-) -> float:
-    """The largest gamma that the theory allows, for senders that draw independently.
-
-    DASHA: 1 / (L + L^ sqrt(omega (4 omega + 1) / n)), of the authors' program; the paper's is smaller.
-    MARINA: 1 / (L + L^ sqrt((1 - p) omega / (p n))).
-
-    Args:
-        smoothness: L of f (DASHA: mean L_i). of_clients: L^, the root of the mean of L_i^2. p: of MARINA, None:
-            1 / (1 + omega).
-    """
-    if estimate == "dasha":
-        return 1 / (smoothness + of_clients * math.sqrt(omega * (4 * omega + 1) / num_clients))
-    p = 1 / (1 + omega) if p is None else p
-    return 1 / (smoothness + of_clients * math.sqrt((1 - p) * omega / (p * num_clients)))

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
-from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
@@ -50,19 +49,6 @@ def train_part(
         return replace(result, value=result.value.sub_(rows))
 
     return train_cohort(train, part.take(theta), stats, cohort, ctx)
-
-
-def check_trains_parts(name: str, client: LocalSolver) -> None:
-    """Raise ValueError if the solver reads which tensors its rows come from, as parts of models do not say.
-
-    Args:
-        name: of the method, for the error.
-    """
-    if isinstance(client, Muon):
-        raise ValueError(
-            f"client=muon orthogonalises steps of weight matrices, and algorithm={name} trains a part of the model at "
-            "a time: take client=sgd, adam or adamw"
-        )
 
 
 def train_cohort(
