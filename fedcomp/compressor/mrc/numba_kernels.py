@@ -175,10 +175,13 @@ def _weigh1(
 
 @compiled
 def _weigh_parts(words: np.ndarray, bits: int, below: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
-    """As `_weigh`, of parts of 16 or 32 bits, four at a time."""
+    """As `_weigh`, of parts of 16 or 32 bits: two at a time for three columns, and four for one."""
     each, none = 32 // bits, np.int32(0)
     cut, high = np.uint32(0xFFFFFFFF) >> np.uint32(32 - bits), np.uint32(32 - bits)
-    for column in range(steps.shape[0]):
+    for column in range(0, steps.shape[0] - 2, 3):
+        for part in range(0, 128 // bits, 2):
+            _weigh_pair3(words[part // each], words[(part + 1) // each], bits, part, below, column, steps, scores)
+    for column in range(steps.shape[0] // 3 * 3, steps.shape[0]):
         total = scores[column]
         for part in range(0, 128 // bits, 4):
             w0, w1 = words[part // each], words[(part + 1) // each]
@@ -190,6 +193,30 @@ def _weigh_parts(words: np.ndarray, bits: int, below: np.ndarray, steps: np.ndar
                 low = np.int32((d0 if (w0[i] & cut) < t0 else none) + (d1 if (w1[i] >> high) < t1 else none))
                 rest = np.int32((d2 if (w2[i] & cut) < t2 else none) + (d3 if (w3[i] >> high) < t3 else none))
                 total[i] = np.int32(total[i] + np.int32(low + rest))
+
+
+@compiled
+def _weigh_pair3(
+    low: np.ndarray,
+    high: np.ndarray,
+    bits: int,
+    part: int,
+    below: np.ndarray,
+    column: int,
+    steps: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Two parts from `part` on, for three columns."""
+    none, cut, shift = np.int32(0), np.uint32(0xFFFFFFFF) >> np.uint32(32 - bits), np.uint32(32 - bits)
+    t0, t1 = below[part], below[part + 1]
+    a0, b0, c0 = steps[column, part], steps[column + 1, part], steps[column + 2, part]
+    a1, b1, c1 = steps[column, part + 1], steps[column + 1, part + 1], steps[column + 2, part + 1]
+    x, y, z = scores[column], scores[column + 1], scores[column + 2]
+    for i in range(low.size):
+        one0, one1 = (low[i] & cut) < t0, (high[i] >> shift) < t1
+        x[i] = np.int32(np.int32(x[i] + (a0 if one0 else none)) + (a1 if one1 else none))
+        y[i] = np.int32(np.int32(y[i] + (b0 if one0 else none)) + (b1 if one1 else none))
+        z[i] = np.int32(np.int32(z[i] + (c0 if one0 else none)) + (c1 if one1 else none))
 
 
 @compiled
