@@ -90,7 +90,7 @@ Lemma 2 conditions on M_j ≥ 1, which taken literally is biased
 (`tests/compressor/estimators/test_spatial.py::test_conditioning_of_the_papers_lemma_2_would_be_biased`). The memory
 that all clients share (appendix D.1) is stable for the paper's n = 100; where (1/p − 1) Σ wᵢ² ≥ 1, as with few clients,
 it would diverge, and is refused
-(`tests/compressor/estimators/test_temporal.py::test_a_shared_memory_is_refused_where_its_error_grows`).
+(`tests/compressor/estimators/test_spatial.py::test_a_shared_memory_is_refused_where_its_error_grows`).
 
 ## Error over correlation
 

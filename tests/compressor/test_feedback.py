@@ -1,16 +1,17 @@
-"""Error feedback: what was sent plus what is remembered equals what was meant; idle senders keep theirs."""
+"""Memories at both ends: error feedback, predictors, messages of what earlier ones left out; what is refused."""
 
 import pytest
 import torch
 
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
+from fedcomp.compressor.predictors import EF21, Aggregate
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge
+from fedcomp.wire import Field, Ledger, Link, Payload, SharedKnowledge, WireError, WireLink
+from fedcomp.wire.coding import Float
 from tests.looped import looped
-from tests.parts import Compressor, Dense, ErrorFeedback, MRCQuantiser, MRCSign, Sign, TopK
-
-DIM = 40
+from tests.parts import Compressor, Dense, Drive, ErrorFeedback, MRCQuantiser, MRCSign, RandK, Sign, TopK
 
 
 @looped("codec", [TopK(0.1), Sign(), Dense()])
@@ -44,3 +45,162 @@ def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap)
         Compressor(wrap(codec), ErrorFeedback()).init(3, like)
     for codec in (MEAN_ABS, FEW):
         Compressor(wrap(codec)).init(3, like)
+
+
+DIM, NUM = 40, 5
+
+
+def _send(compressor: Compressor, x: torch.Tensor, memory, who: list[int], turn: int, link=Link):
+    cohort = Cohort.of(who, torch.full((len(who),), 1 / len(who)))
+    common = SharedKnowledge(Key(("predict", turn)), cohort.ids, (DIM,))
+    return compressor.send_up(x, memory, cohort, link(Ledger()), common, Key(("private", turn)))
+
+
+def _vectors(seed: int = 0) -> torch.Tensor:
+    return torch.randn(NUM, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
+    """Equal vectors in all rounds, Top-4 of 40: the error falls at least as (1 - k/d)^t, to 0 after d / k rounds."""
+    x = _vectors()[:1].expand(NUM, -1)
+    for predictor in ("aggregate", "ef21"):
+        compressor = Compressor.of(TopK(k=4), predictor=predictor)
+        memory = compressor.init(NUM, x[0])
+        for turn in range(10):
+            mean, memory = _send(compressor, x, memory, list(range(NUM)), turn)
+            memory = compressor.observe(memory, mean)
+            error = float((mean - x[0]).square().sum() / x[0].square().sum())
+            assert error <= 0.9 ** (turn + 1)
+        assert error < 1e-12
+
+
+@pytest.mark.parametrize("link", [Link, WireLink])
+def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
+    compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
+    _, memory = _send(compressor, x, memory, list(range(NUM)), 0, link)
+    before = memory.shared.clone()
+    mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1, link)
+    assert torch.equal(memory.shared[[0, 2, 4]], before[[0, 2, 4]])
+    torch.testing.assert_close(mean, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
+    everybody, memory = _send(compressor, x, memory, list(range(NUM)), 2, link)
+    torch.testing.assert_close(everybody, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_stand_for_idle_senders_do_not_count_their_rows_twice() -> None:
+    """1 / (N p_i): all came, and their weights sum to more than 1; with weights that sum to 1 these decide."""
+    compressor = Compressor.of(TopK(k=DIM), predictor="ef21")
+    x, common = _vectors(), SharedKnowledge(Key(), torch.arange(NUM), (DIM,))
+    own = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
+    for weight, wanted in ((1 / (NUM * torch.tensor([0.5, 0.9, 1.0, 0.7, 0.9])), x.mean(0)), (own, own @ x)):
+        memory, cohort = compressor.init(NUM, x[0]), Cohort.of(range(NUM), weight)
+        mean, _ = compressor.send_up(x, memory, cohort, Link(Ledger()), common, Key())
+        torch.testing.assert_close(mean, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_last_mean_is_one_vector_and_counts_with_all_weights() -> None:
+    compressor = Compressor.of(TopK(k=DIM), predictor="aggregate")
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
+    assert all(tensor.dim() == 1 or not tensor.numel() for tensor in flatten(memory).values())
+    memory = compressor.observe(memory, _vectors(1)[0])
+    cohort = Cohort.of([0, 2], torch.tensor([0.9, 0.6]))  # weights that do not sum to 1
+    common = SharedKnowledge(Key(), cohort.ids, (DIM,))
+    mean, after = compressor.send_up(x[:2], memory, cohort, Link(Ledger()), common, Key())
+    torch.testing.assert_close(mean, cohort.weight @ x[:2], rtol=1e-5, atol=1e-5)
+    assert torch.equal(after.shared, memory.shared)
+
+
+def test_a_decay_of_zero_sends_vectors_as_they_are() -> None:
+    x, plain = _vectors(), Compressor.of(TopK(k=4))
+    compressor = Compressor(TopK(k=4), predictor=Aggregate(0.0))
+    memory = compressor.observe(compressor.init(NUM, x[0]), x[1])
+    mine, theirs = (
+        _send(one, x, past, list(range(NUM)), 0)[0]
+        for one, past in ((compressor, memory), (plain, plain.init(NUM, x[0])))
+    )
+    assert torch.equal(mine, theirs)
+
+
+def test_first_memories() -> None:
+    like = torch.arange(3.0)
+    assert EF21(starts_at_model=True).init(2, like).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert not EF21().init(2, like).any()
+    assert Aggregate().init(2, like).shape == (3,)
+    assert Compressor.of(TopK()).init(2, like).shared.shape == (2, 0)
+
+
+@looped(
+    "make, line",
+    [
+        (lambda: Compressor.of(RandK(), predictor="ef21"), "predictor=EF21 makes no sense for RandK as configured"),
+        (lambda: Compressor.of(RandK(), predictor="aggregate"), "predictor=Aggregate makes no sense for RandK"),
+        (lambda: Compressor.of(TopK(), "error", predictor="ef21"), "predictor is a memory of its own"),
+        (lambda: Compressor.of(TopK(), predictor="last"), "predictor=last must be one of none, aggregate, ef21"),
+        (lambda: Aggregate(1.5), r"predictor.decay=1.5 must be a number in \[0, 1\]"),
+        (
+            lambda: Compressor.of(TopK(), predictor="ef21").with_error_feedback("compressor"),
+            "predictor and the algorithm's error memory are two memories",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make()
+    Compressor.of(RandK(scale="none"), predictor="ef21")
+
+
+M, D = 3, 47
+ROWS = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
+KNOWN, COIN = SharedKnowledge(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
+
+
+def test_messages_are_of_what_was_left() -> None:
+    """The paper's FCC, step by step."""
+    codec = Sign()
+    for repeats in (1, 2, 3, 8):
+        sent = FastCompressedCommunication(codec, repeats).decode(
+            FastCompressedCommunication(codec, repeats).encode(ROWS, KNOWN, COIN), KNOWN
+        )
+        left, total = ROWS, torch.zeros(M, D)
+        for _ in range(repeats):
+            part = codec.decode(codec.encode(left, KNOWN, COIN), KNOWN)
+            left, total = left - part, total + part
+        assert torch.allclose(sent, total, atol=1e-6)
+
+
+def test_once_is_the_codec_itself() -> None:
+    codec = RandK(0.2, seed_cost="derived")
+    alone, once = codec.encode(ROWS, KNOWN, COIN), FastCompressedCommunication(codec, 1).encode(ROWS, KNOWN, COIN)
+    assert torch.equal(codec.decode(alone, KNOWN), FastCompressedCommunication(codec, 1).decode(once, KNOWN))
+    assert torch.equal(alone.bits, once.bits)
+    assert alone.paper_bits == once.paper_bits
+
+
+@pytest.mark.parametrize("seed", ["sent", "derived"])
+def test_messages_draw_places_of_their_own(seed: str) -> None:
+    """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
+    codec = FastCompressedCommunication(RandK(0.2, scale="none", seed_cost=seed), 2)
+    decoded = codec.decode(codec.encode(ROWS, KNOWN, COIN), KNOWN)
+    assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
+
+
+def test_what_both_ends_declare_is_the_codecs() -> None:
+    for codec in (Sign(), RandK(0.2), Dense()):
+        repeated = FastCompressedCommunication(codec, 2)
+        flags = repeated.unbiased, repeated.contractive, repeated.near_lossless
+        assert flags == (codec.unbiased, codec.contractive, codec.near_lossless)
+    assert FastCompressedCommunication(Sign(), 3).encode(ROWS, KNOWN, COIN).paper_bits == 3 * D
+    assert FastCompressedCommunication(Dense(), 3).encode(ROWS, KNOWN, COIN).paper_bits is None
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="repeats=1.5 must be a whole number"):
+        FastCompressedCommunication(Sign(), 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="k=50"):
+        FastCompressedCommunication(TopK(k=50), 2).check_dim(D)
+    with pytest.raises(WireError, match="this message holds 2/signs; expected 2 repeated messages"):
+        FastCompressedCommunication(Sign(), 2).decode(
+            FastCompressedCommunication(Sign(), 3).encode(ROWS, KNOWN, COIN), KNOWN
+        )
+    with pytest.raises(WireError, match="this message holds values; expected 2 repeated messages"):
+        FastCompressedCommunication(Sign(), 2).decode(Payload({"values": Field(ROWS, Float())}), KNOWN)

@@ -1,10 +1,13 @@
-"""Checks of numbers refuse what lies outside, and say what is allowed; hints for unknown names."""
+"""Numbers and options outside of what is allowed are refused, by the name that users give; hints for unknown names."""
 
 import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from fedcomp.core.first_line import first_line
+from fedcomp.core.ranges import CheckedOptions, Whole, Within, checked, field_types
 from fedcomp.core.validate import MAX_LISTED, by_similarity, check_count, check_interval, suggest
 from tests.looped import looped
 
@@ -62,3 +65,95 @@ def test_the_most_similar_name_comes_first_and_is_suggested_only_if_close() -> N
 def test_a_long_list_is_cut_short() -> None:
     names = [f"column{number}" for number in range(MAX_LISTED + 3)]
     assert suggest("x", names).endswith("column19 and 3 more)")
+
+
+Share = Annotated[float | None, Within("(0, 1]", "a share")]
+
+
+@dataclass(frozen=True)
+class _Part(CheckedOptions):
+    scale: Literal["mean", "fixed"] = "mean"
+    share: Share = 0.5
+    rate: Annotated[float, Within("(0, inf)")] | None = None
+    alpha: Literal["mean"] | Annotated[float, Within("(0, inf)", "a step")] = "mean"
+    bits: Annotated[Literal[8, 16], "a width"] = 8
+    rows: Annotated[int, Whole(2, "rows", most=9)] = 5
+    free: float = 1.0
+    prefix = "part."
+
+
+@dataclass(frozen=True)
+class _Special(_Part):
+    places: Literal["auto"] | None = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+
+
+ALLOWED = [
+    *({"scale": "fixed"}, {"share": 1}, {"share": None}, {"rate": 3.0}, {"rate": None}, {"alpha": 0.1}),
+    *({"bits": 16}, {"rows": 2}, {"rows": 9}, {"free": -1.0}, {"places": None}),
+]
+REFUSED = [
+    ({"scale": "max"}, "part.scale=max must be one of mean, fixed"),
+    ({"scale": None}, "part.scale=None must be one of mean, fixed"),
+    ({"share": 0}, "part.share=0 must be a number in (0, 1], or null: a share"),
+    ({"rate": 0}, "part.rate=0 must be a positive number, or null"),
+    ({"alpha": 0}, "part.alpha=0 must be mean, or a positive number: a step"),
+    ({"alpha": "max"}, "part.alpha=max must be mean, or a positive number: a step"),
+    ({"alpha": None}, "part.alpha=None must be mean, or a positive number: a step"),
+    ({"bits": 9}, "part.bits=9 must be one of 8, 16: a width"),
+    ({"bits": True}, "part.bits=True must be one of 8, 16: a width"),
+    ({"rows": 1}, "part.rows=1 must be a whole number from 2 to 9: rows"),
+    ({"rows": 10}, "part.rows=10 must be a whole number from 2 to 9: rows"),
+    ({"places": "index"}, "part.places=index must be one of auto, or null"),
+]
+
+
+@looped("options", ALLOWED)
+def test_what_a_type_declares_is_allowed(options: dict[str, Any]) -> None:
+    _Special(**options)
+
+
+@looped("options, message", REFUSED)
+def test_anything_else_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=r"^part\.") as caught:
+        _Special(**options)
+    assert str(caught.value) == message
+
+
+def test_a_field_that_a_subclass_declares_anew_is_its_own() -> None:
+    @dataclass(frozen=True)
+    class Wider(_Part):
+        rows: Annotated[int, Whole(0)] = 0
+
+    assert Wider(rows=100).rows == 100
+    with pytest.raises(ValueError, match=r"^part.share=2 "):
+        Wider(share=2)
+
+
+def test_types_are_read_where_they_stand() -> None:
+    assert field_types(_Special)["share"] == float | None
+    assert field_types(_Special, declarations=True)["share"] == Share
+
+
+@checked("dataset.")
+def _load(num: Annotated[int, Whole(meaning="samples")], kind: Literal["a", "b"] = "a") -> str:
+    return f"{num} {kind}"
+
+
+def test_a_functions_arguments_are_checked_by_position_and_by_name() -> None:
+    assert _load(3) == "3 a"
+    with pytest.raises(ValueError, match=r"^dataset.num=0 must be a whole number, 1 or more: samples$"):
+        _load(0)
+    with pytest.raises(ValueError, match=r"^dataset.kind=c must be one of a, b$"):
+        _load(num=1, kind="c")
+
+
+def test_a_declared_range_that_cannot_be_read_is_said_and_not_left_out() -> None:
+    @dataclass(frozen=True)
+    class Unread(CheckedOptions):
+        share: 'Annotated[float, Within("(0, 1]")] | OnlyForTypeCheckers' = 2.0  # noqa: F821
+
+    with pytest.raises(TypeError, match="the type of share in .* cannot be read .*OnlyForTypeCheckers.* at the top"):
+        Unread()

@@ -1,5 +1,6 @@
-"""What each partition promises: every sample to exactly one client, from the key alone."""
+"""What each partition promises: every sample to one client, from the key alone; owners as clients; summaries."""
 
+import math
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from fedcomp.partition.labels import Labels
 from fedcomp.partition.natural import Natural
 from fedcomp.partition.one_each import OneEach
 from fedcomp.partition.shards import Shards
+from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy, sizes
 from fedcomp.random.keys import Key
 from tests.looped import looped
 from tests.refused import refused
@@ -118,3 +120,66 @@ def test_one_each_is_in_order():
 def test_one_each_refuses_another_number_of_clients():
     with pytest.raises(ValueError, match="set num_clients=5, or take partition=iid"):
         OneEach().split(None, 5, 4, KEY)
+
+
+FIRST = Key(("partition", 0))
+FEW_OWNERS = torch.tensor([7, 2, 7, 2, 2, 5, 9, 9])
+
+
+def lists(parts):
+    return [part.tolist() for part in parts]
+
+
+def test_each_owner_is_a_client():
+    parts = Natural().split(None, 8, None, FIRST, FEW_OWNERS)
+    check_parts(parts, 8)
+    assert lists(parts) == [[1, 3, 4], [5], [0, 2], [6, 7]]
+    assert lists(Natural().split(None, 8, 4, FIRST, FEW_OWNERS)) == lists(parts)
+
+
+def test_small_owners_are_left_out():
+    assert lists(Natural(min_size=2).split(None, 8, None, FIRST, FEW_OWNERS)) == [[1, 3, 4], [0, 2], [6, 7]]
+    assert lists(Natural(min_size=3).split(None, 8, 1, FIRST, FEW_OWNERS)) == [[1, 3, 4]]
+
+
+def test_fewer_clients_than_owners_are_drawn_evenly():
+    owners, times = torch.arange(10).repeat(3), torch.zeros(10)
+    for seed in range(1000):
+        parts = Natural().split(None, 30, 3, Key((seed,)), owners)
+        drawn = [int(owners[part[0]]) for part in parts]
+        assert drawn == sorted(set(drawn))
+        assert all(set(owners[part].tolist()) == {owner} for part, owner in zip(parts, drawn))
+        times[drawn] += 1
+    assert float((times - 300).abs().max()) < 5 * (1000 * 0.3 * 0.7) ** 0.5
+
+
+@looped(
+    "partition, num_clients, owners, line",
+    [
+        (Natural(), 2, None, r"this dataset does not say who owns them: take a dataset that does"),
+        (Natural(), 5, FEW_OWNERS, r"num_clients is 5, but 4 of 4 owners .*: take 1 to 4, or null for all"),
+        (Natural(), 0, FEW_OWNERS, r"num_clients is 0, but 4 of 4 owners"),
+        (Natural(min_size=2), 4, FEW_OWNERS, r"num_clients is 4, but 3 of 4 owners have partition.min_size=2"),
+        (Natural(min_size=4), None, FEW_OWNERS, r"min_size is 4, but the largest of 4 owners has 3 training samples"),
+    ],
+)
+def test_what_it_refuses(partition, num_clients, owners, line):
+    with pytest.raises(ValueError, match=line) as error:
+        partition.split(None, 8, num_clients, FIRST, owners)
+    assert "\n" not in str(error.value)
+
+
+def test_counts_of_a_small_partition():
+    parts, labels = [torch.tensor([0, 3, 4]), torch.tensor([1])], torch.tensor([2, 0, 1, 2, 0])
+    counts = label_counts(parts, labels, 4)
+    assert counts.tolist() == [[1, 0, 2, 0], [1, 0, 0, 0]]
+    assert sizes(parts).tolist() == [3, 1]
+    assert (counts > 0).sum(1).tolist() == [2, 1]
+
+
+def test_label_entropy_by_hand():
+    counts = torch.tensor([[5, 0], [2, 2], [1, 3]])
+    uneven = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert label_entropy(counts).tolist() == pytest.approx([0, math.log(2), uneven])
+    said = entropy_in_words(counts)
+    assert said == "mean label entropy of a client 0.418 nats (0.000 to 0.693); pooled 0.666"

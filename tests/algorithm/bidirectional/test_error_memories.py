@@ -1,4 +1,4 @@
-"""Mem-SGD, DoubleSqueeze, NEOLITHIC, CSER and LIEC: nothing is lost at either end, lossless they are FedAvg; bits."""
+"""Mem-SGD, DoubleSqueeze, NEOLITHIC, CSER, LIEC, EF21: nothing is lost at either end; lossless they are FedAvg."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.bidirectional.liec import LIEC
@@ -16,7 +17,7 @@ from fedcomp.compressor.fast_compressed_communication import FastCompressedCommu
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.looped import looped
-from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, RandK, ServerSgd, Sign, TopK
+from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, MRCSign, RandK, ServerSgd, Sign, Spatial, TopK
 from tests.refused import refused
 
 CLIENTS, ETA = Quadratics.of(), 0.3
@@ -139,4 +140,53 @@ test_wrong_input = refused(
             "algorithm.sends=all must be one of auto, model",
         ),
     ]
+)
+
+
+TOPK_INDEX = Compressor(TopK(0.1, "index"))
+
+
+def _cfl(uplink: Compressor, ef21: bool = True) -> BiCompFLCFL:
+    return BiCompFLCFL(STEP, ServerSgd(0.1), uplink, ef21=ef21)
+
+
+def test_of_lossless_messages_it_is_plain_averaging() -> None:
+    """h_i is u_i after every round, whatever it was before."""
+    plain = quadratic.rounds(_cfl(DENSE, ef21=False), CLIENTS, 5)
+    corrected = quadratic.rounds(_cfl(DENSE), CLIENTS, 5)
+    for (_, one, _), (before, other, _) in zip(plain, corrected, strict=True):
+        assert torch.allclose(one.theta, other.theta, atol=1e-5)
+        assert torch.allclose(other.base, CLIENTS.change(before.theta), atol=1e-5)
+        assert one.base.shape == (N, 0)
+
+
+def test_the_model_moves_by_the_mean_of_the_estimates_and_messages_are_the_codecs() -> None:
+    each = D // 10 * (32 + 7)
+    for before, after, bits in quadratic.rounds(_cfl(TOPK_INDEX), CLIENTS, 4):
+        assert torch.allclose(after.theta, before.theta + 0.1 * after.base.mean(0), atol=1e-6)
+        corrections = after.base - before.base
+        assert ((corrections != 0).sum(1) <= D // 10).all()
+        left, meant = CLIENTS.change(before.theta) - after.base, CLIENTS.change(before.theta) - before.base
+        assert (left.square().sum(1) < meant.square().sum(1)).all()
+        assert bits == {"uplink": N * each, "downlink": N * (N - 1) * each, "broadcast": N * each}
+
+
+@pytest.mark.thorough
+def test_it_converges_where_plain_compression_does_not() -> None:
+    """Clients' updates do not vanish at the common minimum: the largest of each do not cancel out, their sums do."""
+    start = CLIENTS.excess(torch.zeros(D))
+    plain = quadratic.last(_cfl(TOPK_INDEX, ef21=False), CLIENTS, 1000)
+    corrected = quadratic.last(_cfl(TOPK_INDEX), CLIENTS, 1000)
+    assert CLIENTS.excess(corrected.theta) < 1e-6 * start
+    assert CLIENTS.excess(plain.theta) > 1e-3 * start
+
+
+test_ef21_refuses_other_memories = refused(
+    [
+        ({"uplink": Compressor(TopK(), ErrorFeedback())}, "algorithm.ef21 is a memory of its own: leave"),
+        ({"uplink": Compressor(RandK(0.1), estimator=Spatial("max"))}, "algorithm.ef21 is a memory of its own"),
+        ({"uplink": Compressor(RandK(0.1))}, "^compressor: the algorithm remembers what RandK leaves out"),
+        ({"uplink": Compressor(MRCSign(scale="mean_abs"))}, "compressor.scale=mean_abs makes no sense with an error"),
+    ],
+    lambda uplink: quadratic.init(_cfl(uplink), CLIENTS),
 )

@@ -15,19 +15,17 @@ from fedcomp.model.flat import draw
 from fedcomp.model.lora.add import add_lora
 from fedcomp.wire import Field, Ledger, Payload
 from fedcomp.wire.coding import Float
-from tests.algorithm.lora.test_conformance_parts import CASES as PARTS
-from tests.algorithm.lora.test_conformance_parts import DENSE, SGD, TOPK
-from tests.algorithm.lora.test_conformance_ranks import CASES as WITH_RANKS
+from tests.algorithm.lora.test_conformance import CASES as OF_ADAPTERS
+from tests.algorithm.lora.test_conformance import SGD, TOPK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
 from tests.lora_networks import ALPHA, BASE, RANK, lora_mlp, lora_mlp_b, lora_mlp_head
-from tests.parts import FedAvg, ServerSgd
+from tests.parts import DENSE, FedAvg, ServerSgd
 
 ZEROTH = {"decomfl": DeComFL(lr=0.02, batch_size=4), "fedkseed": FedKSeed(pool=64, steps=12, lr=0.02, batch_size=4)}
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, ServerSgd(), TOPK, DENSE), None, lora_mlp_head),
-    *PARTS,
-    *WITH_RANKS,
+    *OF_ADAPTERS,
     *(AlgorithmCase(name, algorithm, None, lora_mlp_b) for name, algorithm in ZEROTH.items()),
 ]
 MARK = torch.tensor(0.0712357)

@@ -1,11 +1,16 @@
-"""Candidates are Philox as Random123 has it, cut as laid down, and a function of their names alone."""
+"""What both ends draw and mix: candidates are Philox as Random123 has it; the optimised prior, and its eight bits."""
 
 from dataclasses import replace
 
+import pytest
 import torch
+from torch import Tensor
 
 from fedcomp.compressor.mrc.candidates import BITS, Candidates, streams, stretch, uniform
+from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
+from fedcomp.compressor.mrc.thresholds import TYPES, from_counts
 from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger, WireError, WireLink
 from tests.looped import looped
 
 WORDS = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
@@ -76,3 +81,81 @@ def test_ones_have_the_threshold_s_probability_exactly(bits) -> None:
     )
     chance = thresholds / 2**bits
     assert ((ones.double().mean(0) - chance).abs() <= 4.5 * (chance * (1 - chance) / 200_000).sqrt() + 1e-9).all()
+
+
+MIXTURE = Mixture(num_first=10, num_second=1)
+
+
+def _held(num: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """(posteriors, counts of 10, counts of 1) [M, D]: posteriors between what both counts say."""
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randint(0, 11, (num, dim), generator=generator)
+    second = torch.randint(0, 2, (num, dim), generator=generator)
+    share = torch.linspace(0, 1, num)[:, None]
+    q = share * first / 10 + (1 - share) * second + 0.1 * torch.randn(num, dim, generator=generator)
+    return q.clamp(0, 1), first, second
+
+
+def _every(q: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """[256, M] the objective sum_e kl(q_e || p_e(lam)), in nats, at every code, entry by entry."""
+    theta, before, q = (x.to(torch.float64).clamp(0.01, 0.99) for x in (first / 10, second, q))
+    lam = (torch.arange(STEPS + 1, dtype=torch.float64) / STEPS)[:, None, None]
+    p = lam * theta + (1 - lam) * before
+    return (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum(2)
+
+
+def test_the_best_code_is_the_best_of_all() -> None:
+    held = _held(6, 700)
+    objective = _every(*held)
+    best = MIXTURE.best(*held, torch.ones(6, 700, dtype=torch.bool))
+    assert best.unique().numel() > 3
+    at_best = objective.gather(0, best[None])[0]
+    assert torch.allclose(at_best, objective.amin(0), rtol=1e-12)
+    assert (at_best <= torch.minimum(objective[0], objective[-1])).all()
+    assert (objective[2:] - 2 * objective[1:-1] + objective[:-2] > -1e-9).all()  # convex
+
+
+def test_only_what_is_mixed_decides() -> None:
+    q, first, second = _held(6, 700)
+    mixes = torch.arange(700).expand(6, -1) % 3 == 0
+    alone = [each[:, ::3] for each in (q, first, second)]
+    assert torch.equal(MIXTURE.best(q, first, second, mixes), MIXTURE.best(*alone, mixes[:, ::3]))
+    assert MIXTURE.best(q, first, second, torch.zeros_like(mixes)).tolist() == [STEPS] * 6
+
+
+def test_the_ends() -> None:
+    first, second = torch.tensor([[10, 0, 5, 5]]), torch.tensor([[0, 1, 1, 0]])
+    everywhere = torch.ones(1, 4, dtype=torch.bool)
+    assert MIXTURE.best(first / 10, first, second, everywhere).tolist() == [255]
+    assert MIXTURE.best(second.float(), first, second, everywhere).tolist() == [0]
+    alike = torch.tensor([[10, 0]])
+    assert 0 <= int(MIXTURE.best(torch.tensor([[0.3, 0.3]]), alike, alike // 10, everywhere[:, :2])) <= 255
+
+
+@looped("bits", [8, 16, 32])
+@looped("form", ["clip", "affine"])
+def test_thresholds_at_255_and_0_are_those_of_the_counts(bits, form) -> None:
+    mixture = Mixture(10, 2, bits, 0.01, form)
+    first, second = torch.randint(0, 11, (2, 50)), torch.randint(0, 3, (2, 50))
+    made = mixture.thresholds(torch.tensor([255, 0]), first, second)
+    assert made.dtype == TYPES[bits]
+    assert torch.equal(made[0], from_counts(first[0], 10, bits, 0.01, form))
+    assert torch.equal(made[1], from_counts(second[1], 2, bits, 0.01, form))
+    middle = mixture.thresholds(torch.tensor([128, 128]), first, second).double()
+    ends = [from_counts(count, num, bits, 0.01, form).double() for count, num in ((first, 10), (second, 2))]
+    assert ((middle - (ends[0] * 128 + ends[1] * 127) / 255).abs() <= 1).all()
+
+
+def test_the_largest_threshold_is_the_one_below_certain() -> None:
+    sure = Mixture(4, 4, 8, clamp=0.001)
+    thresholds = sure.thresholds(torch.tensor([255]), torch.tensor([[4, 0]]), torch.tensor([[4, 0]]))
+    assert thresholds.tolist() == [[255, 1]]
+
+
+def test_eight_bits_a_client() -> None:
+    codes = torch.tensor([0, 7, 255])
+    sent = message(codes)
+    assert sent.bits.tolist() == [8, 8, 8]
+    assert torch.equal(received(WireLink(Ledger()).up(sent)), codes)
+    with pytest.raises(WireError, match="it was made by another codec"):
+        received(type(sent)({}) if not sent.fields else type(sent)({"other": sent.fields["mixture"]}))

@@ -1,4 +1,4 @@
-"""EDEN, and DRIVE, which it is at one bit: quantisers, projections, one-hot vectors, scales of pieces."""
+"""EDEN, DRIVE, which it is at one bit, and TurboQuant: codes, projections, one-hot vectors, pieces, uneven vectors."""
 
 import math
 
@@ -6,24 +6,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.rotations.drive import Drive
-from fedcomp.compressor.rotations.eden import Eden, _others
+from fedcomp.compressor.projections.rand_proj import RandProj
+from fedcomp.compressor.rotations.eden import _others
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
+from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.rotation import LARGEST
+from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.compressor.mean_and_error import decode_repeated
+from tests.compressor.rotations.vectors import bias, decoded, error, vector
 from tests.looped import looped
+from tests.parts import Codec, Drive, Eden, Induced, RandK, RandomMask, Wangni
+from tests.thorough import thorough
 
 # J. Max, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 1960, table I: N(0, 1), here with more digits.
 DISTORTION = {1: 1 - 2 / math.pi, 2: 0.117482, 3: 0.034548, 4: 0.009501, 5: 0.0025047, 6: 0.00064424}
 
 
-def decoded(codec: Drive | Eden, x: Tensor) -> Tensor:
+def _decoded(codec: Drive | Eden, x: Tensor) -> Tensor:
     known = SharedKnowledge(Key(("drive test",)), torch.arange(len(x)), (x.shape[1],))
     return codec.decode(codec.encode(x, known, known.key.fold_in("coin")), known)
 
 
-def dense(num: int, dim: int) -> Tensor:
+def _dense(num: int, dim: int) -> Tensor:
     """One vector in all rows, whose senders draw rotations of their own."""
     return torch.randn(1, dim, generator=torch.Generator().manual_seed(dim)).expand(num, dim)
 
@@ -50,14 +56,14 @@ def test_centroids_are_means_and_boundaries_are_midway(bits: int) -> None:
 def test_one_bit_is_drive() -> None:
     for scale in ("unbiased", "min_mse"):
         for dim in (1, 47, 600, LARGEST + 5):
-            x = dense(3, dim)
-            assert torch.equal(decoded(Eden(1, scale), x), decoded(Drive(scale), x))
+            x = _dense(3, dim)
+            assert torch.equal(_decoded(Eden(1, scale), x), _decoded(Drive(scale), x))
 
 
 @looped("bits", [0.3, 1, 1.5, 2, 4])
 def test_projection_is_one_in_every_draw(bits: float) -> None:
-    x = dense(50, 1500)
-    projection = (decoded(Eden(bits), x).double() * x).sum(1) / x.double().square().sum(1)
+    x = _dense(50, 1500)
+    projection = (_decoded(Eden(bits), x).double() * x).sum(1) / x.double().square().sum(1)
     assert (projection - 1).abs().max() < 1e-6
 
 
@@ -65,12 +71,12 @@ def test_projection_is_one_in_every_draw(bits: float) -> None:
 def test_one_hot_is_exact(codec: Drive | Eden) -> None:
     x = torch.zeros(2, 64)
     x[:, 5] = torch.tensor([3.0, -0.1])
-    torch.testing.assert_close(decoded(codec, x), x, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(_decoded(codec, x), x, rtol=1e-6, atol=1e-6)
 
 
 def test_pieces_of_very_different_size_keep_their_own_scale() -> None:
-    x = torch.cat((dense(2, LARGEST), 1e-4 * dense(2, 700)), 1)
-    y = decoded(Eden(4), x)
+    x = torch.cat((_dense(2, LARGEST), 1e-4 * _dense(2, 700)), 1)
+    y = _decoded(Eden(4), x)
     for part in (slice(LARGEST), slice(LARGEST, None)):
         error = (y - x)[:, part].square().sum(1) / x[:, part].square().sum(1)
         assert (error < 0.012).all()
@@ -80,3 +86,74 @@ def test_others_are_what_is_left() -> None:
     places = Key().choice(torch.arange(5), 4, 11)
     for row, others in zip(places.tolist(), _others(places, 11).tolist()):
         assert others == [place for place in range(11) if place not in row]
+
+
+LEFT = [1.0] + [lloyd_max(bits).distortion for bits in range(1, 5)]
+
+
+@looped("bits", [1, 2, 4])
+def test_codes_are_edens_and_decodes_are_parallel(bits: int) -> None:
+    known = SharedKnowledge(Key(("codes",)), torch.arange(3), (700,))
+    x = torch.randn(3, 700, generator=torch.Generator().manual_seed(1))
+    turbo, eden = Eden(bits, "norm"), Eden(bits)
+    mine, theirs = (codec.encode(x, known, Key()) for codec in (turbo, eden))
+    assert torch.equal(mine.fields[f"codes{bits}"].data, theirs.fields[f"codes{bits}"].data)
+    ours, others = (
+        torch.nn.functional.normalize(one) for one in (turbo.decode(mine, known), eden.decode(theirs, known))
+    )
+    torch.testing.assert_close(ours, others, rtol=1e-4, atol=1e-6)
+    assert (mine.bits == theirs.bits).all()
+
+
+@looped("bits", [1, 2, 3, 4])
+def test_error_with_a_gaussian_matrix_is_the_papers(bits: int) -> None:
+    x = vector("gaussian", 256)
+    y = decoded(TurboQuantProd(bits, "gaussian"), x, 100)
+    expected = (math.pi / 2 - 1 / 256) * LEFT[bits - 1]  # 1.567, 0.569, 0.184, 0.0541; the paper prints 0.047
+    mean, deviation = error(y, x)
+    assert mean == pytest.approx(expected, rel=0.01 + 4 * deviation / expected)
+    assert 0.8 < bias(y, x) < 1.2
+
+
+def test_second_matrix_is_not_the_first() -> None:
+    # In R's coordinates what is left of z is far from normal, and z~ + a ||rho|| R^T sign(R rho) would not be unbiased.
+    known = SharedKnowledge(Key(("draws",)), torch.arange(1), (64,))
+    x = torch.zeros(1, 64)
+    x[0, 3] = 1.0
+    codec = TurboQuantProd(2, seed_cost="derived")
+    signs = codec.encode(x, known, Key()).fields["signs"].data
+    assert 8 < int(signs.sum()) < 56  # R R of one entry is one entry: all signs but one would be of one kind
+
+
+DRAWS = {1009: 100, 2047: 100, 61_706: 8, LARGEST + 3: 4}
+"""{D: messages}. 2,047 entries go through two transforms of 1,024, which have one entry in common."""
+CODECS: list[Codec] = [
+    *(Drive(), Drive("unbiased"), Eden(0.5), Eden(1.5), Eden(2), Eden(4, "min_mse"), Eden(2, "norm")),
+    *(TurboQuantProd(1), TurboQuantProd(3), QuicFL(1), QuicFL(3)),
+    *(RandK(0.2), RandomMask(0.2), Induced(0.2), Wangni(0.2), RandProj(0.2)),
+]
+
+
+def uneven(kind: str, dim: int) -> Tensor:
+    """[D] normal entries: the second half a tenth as large; five layers of unequal size; most entries 0, in blocks."""
+    sizes, scales = {
+        "halves": ((1 / 2, 1 / 2), (1.0, 0.1)),
+        "layers": ((1 / 16, 1 / 16, 1 / 2, 5 / 16, 1 / 16), (1.0, 0.3, 0.02, 0.05, 0.5)),
+        "zeros": ((1 / 8, 1 / 8, 1 / 2, 1 / 8, 1 / 8), (0.0, 1.0, 0.0, 1.0, 0.0)),
+    }[kind]
+    ends = [round(dim * share) for share in torch.tensor(sizes, dtype=torch.float64).cumsum(0).tolist()]
+    scale = torch.cat([torch.full((end - begin,), one) for begin, end, one in zip([0, *ends], ends, scales)])
+    return torch.randn(dim, generator=torch.Generator().manual_seed(dim)) * scale
+
+
+@pytest.mark.parametrize("dim", [1009, LARGEST + 3, *thorough([2047, 61_706])])
+@pytest.mark.parametrize("codec", CODECS, ids=str)
+def test_error_is_its_closed_form_and_its_mean_is_zero(codec: Codec, dim: int) -> None:
+    for kind in ("halves", "layers", "zeros"):
+        x, num = uneven(kind, dim), DRAWS[dim]
+        alone = isinstance(codec, QuicFL)  # its senders share a rotation
+        y = decoded(codec, x, num) if alone else decode_repeated(codec, x, (dim,), num)
+        mean, deviation = error(y, x)
+        expected = float(codec.expected_error(x[None])) / float(x.double().square().sum())
+        assert mean == pytest.approx(expected, abs=0.015 * expected + 4 * deviation), kind
+        assert bias(y, x) < 2 or not codec.unbiased, kind
