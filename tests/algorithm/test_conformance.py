@@ -2,37 +2,43 @@
 
 from dataclasses import replace
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.fetchsgd import FetchSGD
 from fedcomp.algorithm.streaming_diloco import StreamingDiLoCo
-from fedcomp.client.adam import Adam
-from fedcomp.client.muon import Muon
-from fedcomp.client.sgd import Sgd
-from fedcomp.client.svrg import Svrg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.adam import Adam as ServerAdam
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, largest, links, topk
 from tests.lora_networks import lora_mlp
+from tests.parts import (
+    DENSE,
+    Adam,
+    Compressor,
+    ErrorFeedback,
+    FedAvg,
+    Muon,
+    ServerAdam,
+    ServerSgd,
+    Sgd,
+    Sign,
+    Svrg,
+    TopK,
+)
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
-DENSE = Compressor(Dense())
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
 CAFE = Compressor.of(TopK(0.2, "index"), predictor="aggregate")
 EF21 = Compressor.of(TopK(0.2, "index"), predictor="ef21")
 EF21_P = Compressor.of(TopK(0.3, "index"), predictor="ef21_p")
 SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
-STREAMING = StreamingDiLoCo(Sgd(lr=0.1, steps=3, batch_size=4), ServerSgd(0.7, 0.5, nesterov=True), DENSE, DENSE)
+ADAM, MOMENTUM = Adam(lr=0.02, steps=5, replacement=True), Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3)
+ADAMW, NESTEROV = Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True), ServerSgd(0.7, 0.5, True)
+MUON = Muon(lr=0.02, steps=3, batch_size=4, skip_last=0)
+STREAMING = StreamingDiLoCo(Sgd(lr=0.1, steps=3, batch_size=4), NESTEROV, DENSE, DENSE)
 SHORT, SLOW = Sgd(lr=0.05, batch_size=4), Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
+DERIVED = FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed_cost="derived")
+SUBTRACT = FetchSGD(SHORT, 3, 30, share=0.3, clear="subtract", mask_momentum=False, rho=0.0, weights="uniform")
 SKETCH = links(lambda dim, stats, layers: 32 * (3 * max(2, round(0.5 * dim / 3)) + stats), largest, to_all=True)
 SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 * len(layers) + 32 * stats, to_all=True)
 SHARED_SCALAR = links(lambda dim, stats, layers: 32 + 32 * stats, lambda dim, stats, layers: 32 * (dim + stats) + 64)
@@ -50,32 +56,10 @@ CASES = [
     AlgorithmCase("fedavg-ef21", FedAvg(SGD, STEP, EF21, DENSE, "uniform"), topk),
     normed("fedavg-ef21_p", FedAvg(SGD, STEP, DENSE, EF21_P)),
     AlgorithmCase("fedavg-full", FedAvg(SGD, STEP, SIGN, DENSE), None, participation=world.FULL),
-    AlgorithmCase(
-        "fedavg-adam",
-        FedAvg(Adam(lr=0.02, steps=5, replacement=True), ServerAdam(lr=0.05), DENSE, DENSE, "uniform"),
-        dense,
-    ),
-    AlgorithmCase(
-        "fedavg-momentum",
-        FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
-        topk,
-    ),
-    normed(
-        "fedavg-diloco",
-        FedAvg(
-            Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True),
-            ServerSgd(0.7, 0.5, nesterov=True),
-            DENSE,
-            DENSE,
-            persist_optimizer=True,
-        ),
-        dense,
-    ),
-    normed(
-        "fedavg-muon",
-        FedAvg(Muon(lr=0.02, steps=3, batch_size=4, skip_last=0), STEP, DENSE, DENSE, persist_optimizer=True),
-        dense,
-    ),
+    AlgorithmCase("fedavg-adam", FedAvg(ADAM, ServerAdam(lr=0.05), DENSE, DENSE, "uniform"), dense),
+    AlgorithmCase("fedavg-momentum", FedAvg(MOMENTUM, ServerSgd(0.7, 0.5), TOPK, DENSE), topk),
+    normed("fedavg-diloco", FedAvg(ADAMW, NESTEROV, DENSE, DENSE, persist_optimizer=True), dense),
+    normed("fedavg-muon", FedAvg(MUON, STEP, DENSE, DENSE, persist_optimizer=True), dense),
     AlgorithmCase("streaming_diloco", STREAMING),
     normed("streaming_diloco-sign", replace(STREAMING, uplink=SIGN, downlink=SIGN, tau=4, alpha=0.5)),
     normed("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense),
@@ -84,16 +68,9 @@ CASES = [
     normed("fedscalar-shared", FedScalar(SLOW, num_projections=1), SHARED_SCALAR),
     AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), SCALAR_EACH),
     AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", sends="scalar")),
-    normed(
-        "fedscalar-replay-each",
-        FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed_cost="derived", sends="scalar"),
-        participation=world.FULL,
-    ),
+    normed("fedscalar-replay-each", replace(DERIVED, sends="scalar"), participation=world.FULL),
     AlgorithmCase("fetchsgd", FetchSGD(SHORT, 3, None, 0.5, None, 0.2, positions="index", rho=0.5), SKETCH),
-    normed(
-        "fetchsgd-subtract",
-        FetchSGD(SHORT, 3, 30, share=0.3, clear="subtract", mask_momentum=False, rho=0.0, weights="uniform"),
-    ),
+    normed("fetchsgd-subtract", SUBTRACT),
 ]
 
 test_algorithm = suite(CASES)

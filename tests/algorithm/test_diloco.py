@@ -57,11 +57,6 @@ def test_without_moments_the_state_is_as_before() -> None:
     assert not any(name.startswith("local") for name in flatten(Run(_diloco(LASTING, False), WHOLE).init()))
 
 
-def test_wrong_input() -> None:
-    with pytest.raises(ValueError, match="persist_optimizer=true makes no sense for client=gd, which cannot go on"):
-        FedAvg(GD(lr=0.1), ServerSgd(), DENSE, DENSE, persist_optimizer=True)
-
-
 def test_the_choices_are_diloco() -> None:
     config = compose(["client=adamw", "server=nesterov", "algorithm.persist_optimizer=true"])
     simulation, _ = build_simulation(config, torch.device("cpu"))
@@ -187,6 +182,7 @@ test_wrong_options = refused(
         ({"client": Adam(lr=0.1)}, "algorithm=streaming_diloco needs client.steps"),
         ({"client": GD(lr=0.1)}, "makes no sense for client=gd"),
         ({"fragments": 4}, "algorithm.fragments=4 is more than the 3 parameter tensors"),
+        (lambda: _diloco(GD(lr=0.1), True), "persist_optimizer=true makes no sense for client=gd, which cannot go on"),
     ],
     lambda **options: StreamingDiLoCo(**(PARTS | options)).init(
         torch.zeros(D), torch.zeros(0), Setup(N, CLIENTS.tensors, Key())

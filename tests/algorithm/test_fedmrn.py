@@ -13,7 +13,7 @@ from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor, is_normalisation
+from fedcomp.core.parameter_layout import is_normalisation
 from fedcomp.model.build import build
 from fedcomp.model.networks.characters import char_lstm
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
@@ -178,12 +178,3 @@ def test_the_papers_count_is_the_mask() -> None:
     _, result = sim.round(0, sim.init(), ledger)
     assert ledger.counters()["paper/uplink"] == result.cohort.size * (sim.model.dim - 8)
     assert ledger.counters()["uplink"] == result.cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
-
-
-def test_a_model_without_weights_is_refused() -> None:
-    sim = world.simulation(FedMRN(SGD, STEP, DENSE))
-    only_norms = (ParameterTensor(3, "normalisation"),)
-    from fedcomp.algorithm.contract import Setup
-
-    with pytest.raises(ValueError, match="this model has none: choose another model"):
-        sim.algorithm.init(torch.zeros(3), torch.zeros(0), Setup(2, only_norms, Key()))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.contract import Algorithm, Setup
+from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights
 from fedcomp.algorithm.masks.training import MaskTraining, masked_models
@@ -20,7 +21,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Adam, Bernoulli, Sgd, Svrg
+from tests.parts import DENSE, Adam, Bernoulli, ServerSgd, Sgd, Svrg
 from tests.refused import refused
 
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
@@ -251,6 +252,13 @@ def test_first_probabilities() -> None:
     assert FrozenWeights(theta0=0.5).first_probabilities(torch.zeros(3), Key()).tolist() == [0.5] * 3
 
 
+MASKED = (FedPM(SCORES), FedMRN(Sgd(lr=0.1), ServerSgd(), DENSE))
+
+
+def _without_weights(algorithm: Algorithm) -> None:
+    algorithm.init(torch.zeros(3), torch.zeros(0), Setup(2, (ParameterTensor(3, NORMALISATION),), Key()))
+
+
 test_wrong_options = refused(
     [
         ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number in .0, 1.: a probability"),
@@ -258,14 +266,10 @@ test_wrong_options = refused(
         ({"clamp": 0.0}, "algorithm.clamp=0.0 must be a number in"),
         ({"sends": "counts", "weights": "samples"}, "weighted masks are no counts"),
         (lambda: FedPM(Svrg(lr=0.1), persist_optimizer=True), "^algorithm.persist_optimizer=true makes no sense for"),
+        *((lambda method=method: _without_weights(method), "this model has none: choose another") for method in MASKED),
     ],
     lambda **options: world.simulation(FedPM(SCORES, **options)).init(),
 )
-
-
-def test_a_model_without_weights_is_refused() -> None:
-    with pytest.raises(ValueError, match="this model has none: choose another model"):
-        FedPM(SCORES).init(torch.zeros(3), torch.zeros(0), Setup(2, (ParameterTensor(3, NORMALISATION),), Key()))
 
 
 def test_entropy_of_masks_is_what_the_metrics_say() -> None:

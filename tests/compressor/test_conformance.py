@@ -15,22 +15,11 @@ from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.projections.rand_proj import RandProj
-from fedcomp.compressor.quantisers.fp4 import FP4
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.compressor.quantisers.terngrad import TernGrad
-from fedcomp.compressor.rotations.drive import Drive
-from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
-from fedcomp.compressor.sparsifiers.induced import Induced
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.random_mask import RandomMask
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
+from tests.parts import FP4, QSGD, Drive, Eden, Induced, PermK, RandK, RandomMask, Sign, StochasticSign, TernGrad, TopK
 
 
 def bits(entry: int = 0, layer: int = 0, more: int = 0) -> Callable[[tuple[int, ...]], int]:
@@ -43,6 +32,18 @@ def kept(entry: int, more: int = 0) -> Callable[[tuple[int, ...]], int]:
     return lambda layers: entry * _kept(layers) + more
 
 
+def _kept(layers: tuple[int, ...]) -> int:
+    return max(1, round(0.2 * sum(layers)))
+
+
+def _indexed(layers: tuple[int, ...]) -> int:
+    return _kept(layers) * (32 + (sum(layers) - 1).bit_length())
+
+
+def _trits(layers: tuple[int, ...]) -> int:
+    return 8 * -(-sum(layers) // 5)
+
+
 CASES = [
     CodecCase("dense", Dense(), bits(32), lossless=True),
     CodecCase("dense-fp16", Dense("float16"), bits(16)),
@@ -53,7 +54,7 @@ CASES = [
     CodecCase("repeated-sign", FastCompressedCommunication(Sign(), 3), bits(3, 96)),
     CodecCase("repeated-randk", FastCompressedCommunication(RandK(0.2)), lambda layers: 2 * (32 * _kept(layers) + 64)),
     CodecCase("repeated-topk", FastCompressedCommunication(TopK(0.2, "rice"))),
-    CodecCase("topk-index", TopK(0.2, "index"), lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length())),
+    CodecCase("topk-index", TopK(0.2, "index"), _indexed),
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice")),
     CodecCase("topk-auto", TopK(0.2)),
@@ -62,9 +63,7 @@ CASES = [
     CodecCase("randk", RandK(0.2), kept(32, 64)),
     CodecCase("randk-derived", RandK(0.2, seed_cost="derived"), kept(32)),
     CodecCase("randk-unscaled", RandK(0.2, scale="none", seed_cost="derived"), kept(32)),
-    CodecCase(
-        "randk-index", RandK(0.2, places="index"), lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length())
-    ),
+    CodecCase("randk-index", RandK(0.2, places="index"), _indexed),
     CodecCase("randk-rice", RandK(0.2, places="rice")),
     CodecCase("random_mask", RandomMask(0.3)),
     CodecCase("random_mask-unscaled", RandomMask(0.3, scale="none", seed_cost="derived")),
@@ -77,9 +76,7 @@ CASES = [
     CodecCase("projection-gaussian", Projection("per_agent", "gaussian", 3), bits(more=160), draws=500),
     CodecCase("projection-sphere", Projection("shared", "sphere", 2), bits(more=64), draws=500, joint=True),
     CodecCase("projection-shared", Projection("shared"), bits(more=32), draws=1000, joint=True),
-    CodecCase(
-        "projection-subspace", Projection(directions="orthonormal", seed_cost="derived"), bits(more=32), draws=500
-    ),
+    CodecCase("projection-plane", Projection(directions="orthonormal", seed_cost="derived"), bits(more=32), draws=500),
     CodecCase("rand_proj", RandProj(0.2), kept(32, 64)),
     CodecCase("rand_proj-blocks", RandProj(0.4, block=8, seed_cost="derived")),
     CodecCase("count_sketch", CountSketch(3, 8), bits(more=32 * 24), draws=1500, joint=True),
@@ -103,15 +100,13 @@ CASES = [
     ),
     CodecCase("mrc_quantiser", MRCQuantiser(levels=4, block=8)),
     CodecCase("mrc_quantiser-mean", MRCQuantiser(levels=64, prior="mean", bits=16)),
-    CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
-    CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
+    CodecCase("terngrad", TernGrad(), lambda layers: _trits(layers) + 32 * len(layers), draws=1500),
+    CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: _trits(layers) + 32, draws=1500),
     CodecCase("fp4", FP4(), bits(4, 32)),
     CodecCase("fp4-stochastic", FP4("stochastic", "model"), bits(4, more=32), draws=1500),
     CodecCase("qsgd-auto", QSGD(), draws=1500),
     CodecCase("qsgd-fixed", QSGD(7, coding="fixed"), bits(4, 32), draws=1500),
-    CodecCase(
-        "qsgd-packed", QSGD(1, coding="packed"), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500
-    ),
+    CodecCase("qsgd-packed", QSGD(1, coding="packed"), lambda layers: _trits(layers) + 32 * len(layers), draws=1500),
     CodecCase("qsgd-elias", QSGD(3, "model", "elias"), draws=1500),
     CodecCase("qsgd-wide", QSGD(300, coding="fixed"), bits(10, 32), draws=1500),
     # One Hadamard rotation is not quite uniformly random: over 40,000 draws of this vector of 47 entries the mean is
@@ -130,10 +125,6 @@ CASES = [
     CodecCase("quic_fl-3", QuicFL(3, 2, "derived")),
     CodecCase("eden-0.5", Eden(0.5), lambda layers: max(1, round(0.5 * sum(layers))) + 96, bias=0.05),
 ]
-
-
-def _kept(layers: tuple[int, ...]) -> int:
-    return max(1, round(0.2 * sum(layers)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -3,15 +3,21 @@
 import pytest
 import torch
 
-from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication as FCC
 from fedcomp.compressor.predictors import EF21, Aggregate
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Link, Payload, SharedKnowledge, WireError, WireLink
 from fedcomp.wire.coding import Float
+from tests.compressor.round_trips import gauss, passed
 from tests.looped import looped
 from tests.parts import Compressor, Dense, Drive, ErrorFeedback, MRCQuantiser, MRCSign, RandK, Sign, TopK
+from tests.refused import refused
+
+DIM, NUM = 40, 5
+MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQuantiser(levels=9)
+"""Of `DIM` = 40 entries; the square root of twice as many is 8.9."""
 
 
 @looped("codec", [TopK(0.1), Sign(), Dense()])
@@ -22,52 +28,47 @@ def test_nothing_is_lost(codec, decay) -> None:
     cohort = Cohort.of([0, 3], torch.ones(2))
     known = SharedKnowledge(Key(), cohort.ids, (DIM,))
     for step in range(4):
-        x = torch.randn(2, DIM, generator=torch.Generator().manual_seed(step))
-        before = memory.sender
+        x, before = gauss(2, DIM, seed=step), memory.sender
         payload, memory = compressor.encode(x, memory, cohort, known, Key())
         sent = codec.decode(payload, known)
         assert torch.allclose(sent + memory.sender[[0, 3]], x + decay * before[[0, 3]], atol=1e-6)
         assert torch.equal(memory.sender[[1, 2, 4]], before[[1, 2, 4]])
 
 
-MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQuantiser(levels=9)
-"""Of `DIM` = 40 entries; the square root of twice as many is 8.9."""
+test_codecs_whose_memory_would_grow_are_refused_before_the_first_round = refused(
+    [
+        ({"codec": wrap(codec)}, line)
+        for wrap in (lambda codec: codec, FCC)
+        for codec, line in [
+            (MEAN_ABS, r"scale=mean_abs makes no sense with an error memory.*scale=fixed"),
+            (FEW, r"levels=8 are too few for an error memory: of 40 entries.*levels=9 or more"),
+        ]
+    ],
+    lambda codec: Compressor(codec, ErrorFeedback()).init(3, torch.zeros(DIM)),
+)
 
 
-@pytest.mark.parametrize("wrap", [lambda codec: codec, FastCompressedCommunication], ids=["once", "repeated"])
-def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap) -> None:
-    like = torch.zeros(DIM)
-    with pytest.raises(ValueError, match=r"scale=mean_abs makes no sense with an error memory.*scale=fixed"):
-        Compressor(wrap(MEAN_ABS), ErrorFeedback()).init(3, like)
-    with pytest.raises(ValueError, match=r"levels=8 are too few for an error memory: of 40 entries.*levels=9 or more"):
-        Compressor(wrap(FEW), ErrorFeedback()).init(3, like)
-    for codec in (MRCSign(), ENOUGH):
-        Compressor(wrap(codec), ErrorFeedback()).init(3, like)
-    for codec in (MEAN_ABS, FEW):
-        Compressor(wrap(codec)).init(3, like)
+def test_codecs_whose_memory_does_not_grow_are_not() -> None:
+    for wrap in (lambda codec: codec, FCC):
+        for codec, feedback in ((MRCSign(), True), (ENOUGH, True), (MEAN_ABS, False), (FEW, False)):
+            Compressor(wrap(codec), *([ErrorFeedback()] if feedback else [])).init(3, torch.zeros(DIM))
 
 
-DIM, NUM = 40, 5
-
-
-def _send(compressor: Compressor, x: torch.Tensor, memory, who: list[int], turn: int, link=Link):
-    cohort = Cohort.of(who, torch.full((len(who),), 1 / len(who)))
+def _send(compressor: Compressor, x: torch.Tensor, memory, who=range(NUM), turn: int = 0, link=Link, weight=None):
+    """Of these senders, with weights 1/n if none are given."""
+    cohort = Cohort.of(who, torch.full((len(who),), 1 / len(who)) if weight is None else weight)
     common = SharedKnowledge(Key(("predict", turn)), cohort.ids, (DIM,))
     return compressor.send_up(x, memory, cohort, link(Ledger()), common, Key(("private", turn)))
 
 
-def _vectors(seed: int = 0) -> torch.Tensor:
-    return torch.randn(NUM, DIM, generator=torch.Generator().manual_seed(seed))
-
-
 def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
     """Equal vectors in all rounds, Top-4 of 40: the error falls at least as (1 - k/d)^t, to 0 after d / k rounds."""
-    x = _vectors()[:1].expand(NUM, -1)
+    x = gauss(NUM, DIM)[:1].expand(NUM, -1)
     for predictor in ("aggregate", "ef21"):
         compressor = Compressor.of(TopK(k=4), predictor=predictor)
         memory = compressor.init(NUM, x[0])
         for turn in range(10):
-            mean, memory = _send(compressor, x, memory, list(range(NUM)), turn)
+            mean, memory = _send(compressor, x, memory, turn=turn)
             memory = compressor.observe(memory, mean)
             error = float((mean - x[0]).square().sum() / x[0].square().sum())
             assert error <= 0.9 ** (turn + 1)
@@ -77,48 +78,41 @@ def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
 @pytest.mark.parametrize("link", [Link, WireLink])
 def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
     compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
-    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
-    _, memory = _send(compressor, x, memory, list(range(NUM)), 0, link)
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), gauss(NUM, DIM)
+    _, memory = _send(compressor, x, memory, link=link)
     before = memory.shared.clone()
     mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1, link)
     assert torch.equal(memory.shared[[0, 2, 4]], before[[0, 2, 4]])
     torch.testing.assert_close(mean, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
-    everybody, memory = _send(compressor, x, memory, list(range(NUM)), 2, link)
+    everybody, memory = _send(compressor, x, memory, turn=2, link=link)
     torch.testing.assert_close(everybody, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_stand_for_idle_senders_do_not_count_their_rows_twice() -> None:
     """1 / (N p_i): all came, and their weights sum to more than 1; with weights that sum to 1 these decide."""
     compressor = Compressor.of(TopK(k=DIM), predictor="ef21")
-    x, common = _vectors(), SharedKnowledge(Key(), torch.arange(NUM), (DIM,))
-    own = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
+    x, own = gauss(NUM, DIM), torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
     for weight, wanted in ((1 / (NUM * torch.tensor([0.5, 0.9, 1.0, 0.7, 0.9])), x.mean(0)), (own, own @ x)):
-        memory, cohort = compressor.init(NUM, x[0]), Cohort.of(range(NUM), weight)
-        mean, _ = compressor.send_up(x, memory, cohort, Link(Ledger()), common, Key())
+        mean, _ = _send(compressor, x, compressor.init(NUM, x[0]), weight=weight)
         torch.testing.assert_close(mean, wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_last_mean_is_one_vector_and_counts_with_all_weights() -> None:
     compressor = Compressor.of(TopK(k=DIM), predictor="aggregate")
-    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), gauss(NUM, DIM)
     assert all(tensor.dim() == 1 or not tensor.numel() for tensor in flatten(memory).values())
-    memory = compressor.observe(memory, _vectors(1)[0])
-    cohort = Cohort.of([0, 2], torch.tensor([0.9, 0.6]))  # weights that do not sum to 1
-    common = SharedKnowledge(Key(), cohort.ids, (DIM,))
-    mean, after = compressor.send_up(x[:2], memory, cohort, Link(Ledger()), common, Key())
-    torch.testing.assert_close(mean, cohort.weight @ x[:2], rtol=1e-5, atol=1e-5)
+    memory = compressor.observe(memory, gauss(NUM, DIM, seed=1)[0])
+    weight = torch.tensor([0.9, 0.6])  # do not sum to 1
+    mean, after = _send(compressor, x[:2], memory, [0, 2], weight=weight)
+    torch.testing.assert_close(mean, weight @ x[:2], rtol=1e-5, atol=1e-5)
     assert torch.equal(after.shared, memory.shared)
 
 
 def test_a_decay_of_zero_sends_vectors_as_they_are() -> None:
-    x, plain = _vectors(), Compressor.of(TopK(k=4))
+    x, plain = gauss(NUM, DIM), Compressor.of(TopK(k=4))
     compressor = Compressor(TopK(k=4), predictor=Aggregate(0.0))
     memory = compressor.observe(compressor.init(NUM, x[0]), x[1])
-    mine, theirs = (
-        _send(one, x, past, list(range(NUM)), 0)[0]
-        for one, past in ((compressor, memory), (plain, plain.init(NUM, x[0])))
-    )
-    assert torch.equal(mine, theirs)
+    assert torch.equal(_send(compressor, x, memory)[0], _send(plain, x, plain.init(NUM, x[0]))[0])
 
 
 def test_first_memories() -> None:
@@ -129,8 +123,7 @@ def test_first_memories() -> None:
     assert Compressor.of(TopK()).init(2, like).shared.shape == (2, 0)
 
 
-@looped(
-    "make, line",
+test_what_makes_no_sense_is_refused = refused(
     [
         (lambda: Compressor.of(RandK(), predictor="ef21"), "predictor=EF21 makes no sense for RandK as configured"),
         (lambda: Compressor.of(RandK(), predictor="aggregate"), "predictor=Aggregate makes no sense for RandK"),
@@ -141,16 +134,18 @@ def test_first_memories() -> None:
             lambda: Compressor.of(TopK(), predictor="ef21").with_error_feedback("compressor"),
             "predictor and the algorithm's error memory are two memories",
         ),
-    ],
+        (lambda: FCC(Sign(), 1.5), "repeats=1.5 must be a whole number"),  # type: ignore[arg-type]
+        (lambda: FCC(TopK(k=50), 2).check_dim(47), "k=50"),
+    ]
 )
-def test_what_makes_no_sense_is_refused(make, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        make()
+
+
+def test_a_codec_that_only_shrinks_can_have_a_predictor() -> None:
     Compressor.of(RandK(scale="none"), predictor="ef21")
 
 
 M, D = 3, 47
-ROWS = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
+ROWS = gauss(M, D, seed=1)
 KNOWN, COIN = SharedKnowledge(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
 
 
@@ -158,20 +153,18 @@ def test_messages_are_of_what_was_left() -> None:
     """The paper's FCC, step by step."""
     codec = Sign()
     for repeats in (1, 2, 3, 8):
-        sent = FastCompressedCommunication(codec, repeats).decode(
-            FastCompressedCommunication(codec, repeats).encode(ROWS, KNOWN, COIN), KNOWN
-        )
+        sent = passed(FCC(codec, repeats), ROWS, KNOWN)
         left, total = ROWS, torch.zeros(M, D)
         for _ in range(repeats):
-            part = codec.decode(codec.encode(left, KNOWN, COIN), KNOWN)
+            part = passed(codec, left, KNOWN)
             left, total = left - part, total + part
         assert torch.allclose(sent, total, atol=1e-6)
 
 
 def test_once_is_the_codec_itself() -> None:
     codec = RandK(0.2, seed_cost="derived")
-    alone, once = codec.encode(ROWS, KNOWN, COIN), FastCompressedCommunication(codec, 1).encode(ROWS, KNOWN, COIN)
-    assert torch.equal(codec.decode(alone, KNOWN), FastCompressedCommunication(codec, 1).decode(once, KNOWN))
+    alone, once = codec.encode(ROWS, KNOWN, COIN), FCC(codec, 1).encode(ROWS, KNOWN, COIN)
+    assert torch.equal(codec.decode(alone, KNOWN), FCC(codec, 1).decode(once, KNOWN))
     assert torch.equal(alone.bits, once.bits)
     assert alone.paper_bits == once.paper_bits
 
@@ -179,28 +172,21 @@ def test_once_is_the_codec_itself() -> None:
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_messages_draw_places_of_their_own(seed: str) -> None:
     """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
-    codec = FastCompressedCommunication(RandK(0.2, scale="none", seed_cost=seed), 2)
-    decoded = codec.decode(codec.encode(ROWS, KNOWN, COIN), KNOWN)
-    assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
+    codec = FCC(RandK(0.2, scale="none", seed_cost=seed), 2)
+    assert ((passed(codec, ROWS, KNOWN) != 0).sum(1) > round(0.2 * D)).all()
 
 
 def test_what_both_ends_declare_is_the_codecs() -> None:
     for codec in (Sign(), RandK(0.2), Dense()):
-        repeated = FastCompressedCommunication(codec, 2)
+        repeated = FCC(codec, 2)
         flags = repeated.unbiased, repeated.contractive, repeated.near_lossless
         assert flags == (codec.unbiased, codec.contractive, codec.near_lossless)
-    assert FastCompressedCommunication(Sign(), 3).encode(ROWS, KNOWN, COIN).paper_bits == 3 * D
-    assert FastCompressedCommunication(Dense(), 3).encode(ROWS, KNOWN, COIN).paper_bits is None
+    assert FCC(Sign(), 3).encode(ROWS, KNOWN, COIN).paper_bits == 3 * D
+    assert FCC(Dense(), 3).encode(ROWS, KNOWN, COIN).paper_bits is None
 
 
-def test_errors() -> None:
-    with pytest.raises(ValueError, match="repeats=1.5 must be a whole number"):
-        FastCompressedCommunication(Sign(), 1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="k=50"):
-        FastCompressedCommunication(TopK(k=50), 2).check_dim(D)
-    with pytest.raises(WireError, match="this message holds 2/signs; expected 2 repeated messages"):
-        FastCompressedCommunication(Sign(), 2).decode(
-            FastCompressedCommunication(Sign(), 3).encode(ROWS, KNOWN, COIN), KNOWN
-        )
-    with pytest.raises(WireError, match="this message holds values; expected 2 repeated messages"):
-        FastCompressedCommunication(Sign(), 2).decode(Payload({"values": Field(ROWS, Float())}), KNOWN)
+def test_other_messages_are_refused() -> None:
+    thrice, values = FCC(Sign(), 3).encode(ROWS, KNOWN, COIN), Payload({"values": Field(ROWS, Float())})
+    for payload, name in ((thrice, "2/signs"), (values, "values")):
+        with pytest.raises(WireError, match=f"this message holds {name}; expected 2 repeated messages"):
+            FCC(Sign(), 2).decode(payload, KNOWN)

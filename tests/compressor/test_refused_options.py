@@ -1,36 +1,26 @@
 """Options and combinations that make no sense, beyond what `tests/config/test_comments.py` finds in their comments."""
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
-from fedcomp.compressor import Codec, Compressor
+from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimators.proj_spatial import ProjSpatial
 from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
 from fedcomp.compressor.fuse_filter import FuseFilter
 from fedcomp.compressor.masked_noise import MaskedNoise
-from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Fixed
-from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.projections.rand_proj import RandProj
-from fedcomp.compressor.quantisers.fp4 import FP4
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.random_mask import RandomMask
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
 from tests.looped import looped
+from tests.parts import FP4, MRC, QSGD, Eden, MRCQuantiser, MRCSign, RandK, RandomMask, Sign, StochasticSign, TopK
 from tests.refused import refused
 
 OPTIONS = [
@@ -87,10 +77,7 @@ OPTIONS = [
 ]
 
 
-@looped("part, options, line", OPTIONS)
-def test_wrong_options(part: Callable[..., object], options: dict[str, object], line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        part(**options)
+test_wrong_options = refused([(partial(part, **options), line) for part, options, line in OPTIONS])
 
 
 DIMS = [
@@ -105,10 +92,10 @@ DIMS = [
 ]
 
 
-@looped("codec, dim, line", DIMS)
-def test_vectors_that_a_codec_cannot_send(codec: Codec, dim: int, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        Compressor(codec).init(2, torch.zeros(dim))
+test_vectors_that_a_codec_cannot_send = refused(
+    [({"codec": codec, "dim": dim}, line) for codec, dim, line in DIMS],
+    lambda codec, dim: Compressor(codec).init(2, torch.zeros(dim)),
+)
 
 
 UNBIASED = (FP4("stochastic"), QuicFL(), TurboQuantProd(), CountSketch(), RandProj())

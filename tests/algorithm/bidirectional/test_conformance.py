@@ -1,5 +1,7 @@
 """The bidirectional baselines and BiCompFL-GR-CFL against the suite."""
 
+from dataclasses import replace
+
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
@@ -7,38 +9,27 @@ from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.bidirectional.m3 import M3
 from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
-from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc.mrc_sign import MRCSign
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links, relayed, topk
+from tests.parts import DENSE, QSGD, ErrorFeedback, MRCQuantiser, MRCSign, PermK, RandK, ServerSgd, Sgd, Sign, TopK
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
-DENSE = Compressor(Dense())
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
 PLAIN_SIGN = Compressor(Sign(granularity="model"))
 PERMK = Compressor(PermK())
+CODED = Compressor(MRCSign(block=8, value=0.05))
+M3_EF21 = M3(SGD, STEP, Compressor(Sign()), Compressor(QSGD()), differences="ef21", uplink_entries="compressor")
 SIGN_BITS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, floats)
 SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, to_all=True)
 RELAYED = relayed(lambda dim: 8 * -(-dim // 8))
 TWO_SIGNS_BOTH_WAYS = links(lambda dim, stats, layers: 2 * (dim + 32), to_all=True)
 
 CASES = [
-    AlgorithmCase("bicompfl_cfl", BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))), RELAYED),
-    normed(
-        "bicompfl_cfl-memory", BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor")
-    ),
+    AlgorithmCase("bicompfl_cfl", BiCompFLCFL(SGD, STEP, CODED), RELAYED),
+    normed("bicompfl_cfl-memory", BiCompFLCFL(SGD, STEP, replace(CODED, feedback=ErrorFeedback()), "xor")),
     normed("bicompfl_cfl-ef21", BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True)),
     AlgorithmCase("bicompfl_cfl-quantiser", BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean")))),
     normed("doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
@@ -58,10 +49,7 @@ CASES = [
     normed("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3)),
     AlgorithmCase("m3-whole", M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"), dense),
     AlgorithmCase("m3-parts", M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0)),
-    AlgorithmCase(
-        "m3-ef21",
-        M3(SGD, STEP, Compressor(Sign()), Compressor(QSGD()), differences="ef21", uplink_entries="compressor"),
-    ),
+    AlgorithmCase("m3-ef21", M3_EF21),
 ]
 
 test_algorithm = suite(CASES)

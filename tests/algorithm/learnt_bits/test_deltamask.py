@@ -176,6 +176,11 @@ def test_kappa_falls_by_a_cosine() -> None:
     assert replace(algorithm, schedule="constant").share(Context(7, 11, Key(), None, None)) == 0.8
 
 
+def _init(tensors: tuple[ParameterTensor, ...]) -> None:
+    theta = torch.zeros(2, device="meta")
+    DeltaMask(SCORES).init(theta, theta[:0], Setup(2, tensors, Key()))
+
+
 test_wrong_options = refused(
     [
         ({"kappa_final": 0.0}, "algorithm.kappa_final=0.0"),
@@ -184,14 +189,8 @@ test_wrong_options = refused(
         ({"draw": "coupled", "reference": "shared"}, "makes all clients' masks alike"),
         ({"reset_every": -1}, "algorithm.reset_every=-1"),
         ({"weights": "samples"}, "algorithm.weights=samples"),
+        (lambda: _init(()), "algorithm=deltamask masks weights and biases, and this model has none"),
+        (lambda: _init((ParameterTensor(1 << 32, WEIGHT),)), "too few for 4294967296 masked weights"),
     ],
     lambda **options: DeltaMask(SCORES, **options),
 )
-
-
-def test_models_without_masks_or_with_too_many_are_refused() -> None:
-    theta = torch.zeros(2, device="meta")
-    with pytest.raises(ValueError, match="algorithm=deltamask masks weights and biases, and this model has none"):
-        DeltaMask(SCORES).init(theta, theta[:0], Setup(2, (), Key()))
-    with pytest.raises(ValueError, match="too few for 4294967296 masked weights"):
-        DeltaMask(SCORES).init(theta, theta[:0], Setup(2, (ParameterTensor(1 << 32, WEIGHT),), Key()))

@@ -170,15 +170,14 @@ def test_virtual_bits_begin_on_the_side_of_the_present_ones(virtual: str) -> Non
         assert torch.equal(v[0], v[1]) == (virtual == "shared")
 
 
-def test_a_model_of_zeros_or_without_weights_is_refused() -> None:
-    def zeros():
-        layer = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
-        for parameter in layer.parameters():
-            nn.init.zeros_(parameter)
-        return layer
-
-    with pytest.raises(ValueError, match="which are all 0 in this model and would stay 0"):
-        world.simulation(FedBiF(SGD), zeros).init()
+def _zeros() -> nn.Module:
+    layer = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
+    return layer.requires_grad_(False).apply(lambda one: [one.weight.zero_(), one.bias.zero_()]).requires_grad_()
 
 
-test_wrong_options = refused([({"bits": True}, "algorithm.bits=True")], lambda **options: FedBiF(SGD, **options))
+test_wrong_options = refused(
+    [
+        (lambda: FedBiF(SGD, bits=True), "algorithm.bits=True"),
+        (lambda: world.simulation(FedBiF(SGD), _zeros).init(), "which are all 0 in this model and would stay 0"),
+    ]
+)

@@ -18,6 +18,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import Adam, Compressor, ErrorFeedback, Muon, Sgd, TopK
+from tests.refused import refused
 
 SGD = Sgd(lr=0.1, batch_size=4)
 RANKS = (1, 2, 1, 2, 1, 2, 1)
@@ -52,7 +53,7 @@ def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits
         world.run(sim, first=index, last=index + 1, ledger=ledger)
         spent = {link: count - before[link] for link, count in ledger.counters().items()}
         assert spent["uplink"] == sum(map(bits, dims))
-        assert make is FLoRA or spent["downlink"] == 32 * sum(dims)  # FLoRA's: test_flora.py
+        assert make is FLoRA or spent["downlink"] == 32 * sum(dims)  # FLoRA's: test_planted.py
 
 
 @pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
@@ -91,27 +92,19 @@ def _first(a: torch.Tensor, rank: int) -> torch.Tensor:
     return (torch.arange(a.shape[1]) < rank)[:, None].to(a.dtype)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "module", "message"),
+test_ranks_and_codecs_that_do_not_fit_are_refused_before_the_first_round = refused(
     [
-        ([1, 2], lora_mlp, "algorithm.ranks has 2 ranks, but there are 7 clients"),
-        ([3] * 7, lora_mlp, "algorithm.ranks has 3, above the model's rank 2: raise model.rank"),
-        ([0] * 7, lora_mlp, "must be a list with a rank, 1 or more"),
-        ([], lora_mlp, "must be a list with a rank, 1 or more"),
-        ({1: 0.5, 2: 0.6}, lora_mlp, "must have positive shares that sum to 1"),
-        (None, world.mlp, "the model has no low-rank adapters"),
-        (None, lora_mlp_b, "the model's A is frozen"),
+        ({"ranks": [1, 2]}, "algorithm.ranks has 2 ranks, but there are 7 clients"),
+        ({"ranks": [3] * 7}, "algorithm.ranks has 3, above the model's rank 2: raise model.rank"),
+        ({"ranks": [0] * 7}, "must be a list with a rank, 1 or more"),
+        ({"ranks": []}, "must be a list with a rank, 1 or more"),
+        ({"ranks": {1: 0.5, 2: 0.6}}, "must have positive shares that sum to 1"),
+        ({"ranks": None, "module": world.mlp}, "the model has no low-rank adapters"),
+        ({"ranks": None, "module": lora_mlp_b}, "the model's A is frozen"),
+        ({"make": FLoRA, "uplink": Compressor(TopK(0.2), ErrorFeedback())}, "take compressor.feedback=none"),
+        ({"make": FLoRA, "uplink": Compressor(TopK(None, k=30))}, "k=30"),  # rank 1: 11 entries of each matrix
     ],
+    lambda ranks=RANKS, module=lora_mlp, make=HetLoRA, **options: world.simulation(
+        make(SGD, ranks, **options), module
+    ).init(),
 )
-def test_ranks_that_do_not_fit_are_refused_before_the_first_round(ranks, module, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        world.simulation(HetLoRA(SGD, ranks), module).init()
-
-
-def test_codecs_that_do_not_fit_are_refused_before_the_first_round() -> None:
-    for uplink, message in (
-        (Compressor(TopK(0.2), ErrorFeedback()), "take compressor.feedback=none"),
-        (Compressor(TopK(None, k=30)), "k=30"),  # a client of rank 1 has 11 entries of each matrix
-    ):
-        with pytest.raises(ValueError, match=message):
-            world.simulation(FLoRA(SGD, RANKS, uplink=uplink), lora_mlp).init()

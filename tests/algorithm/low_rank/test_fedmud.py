@@ -203,11 +203,7 @@ test_wrong_options = refused(
     [
         ({"pattern": "ab"}, "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has"),
         ({"client": Muon(lr=0.1)}, "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains"),
+        (lambda: world.simulation(FedMUD(SGD)).init(), "skip_first=1 and skip_last=1 leave none of this model's"),
     ],
     lambda client=SGD, **options: FedMUD(client, **options),
 )
-
-
-def test_skips_that_leave_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="algorithm.skip_first=1 and skip_last=1 leave none of this model's"):
-        world.simulation(FedMUD(SGD)).init()

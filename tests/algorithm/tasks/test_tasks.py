@@ -25,6 +25,7 @@ from fedcomp.wire.coding import Float
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, Bernoulli, Codec, Dense, ErrorFeedback, RandK, Sign, Temporal, TopK, WeightedSum
+from tests.refused import refused
 
 CENTRED = partial(PrincipalDirection, centre="global")
 
@@ -65,11 +66,14 @@ def test_correlation_of_equal_clients_is_its_largest() -> None:
     assert float(result.metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
 
 
-def test_errors_of_power_iteration() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be a whole number, 1 or more"):
-        PowerIteration(DENSE, DENSE, 0)
-    with pytest.raises(ValueError, match=r"model.centre=client must be one of none, global"):
-        PrincipalDirection((2,), [], "client")
+test_wrong_options = refused(
+    [
+        (lambda: PowerIteration(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
+        (lambda: PrincipalDirection((2,), [], "client"), "model.centre=client must be one of none, global"),
+        (lambda: KMeans(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
+        (lambda: Centres((2,), 0), "model.num_clusters=0 must be a whole number"),
+    ]
+)
 
 
 K, F = 3, world.NUM_FEATURES
@@ -164,13 +168,6 @@ def test_a_cluster_without_points_keeps_its_centre() -> None:
     after, _ = sim.round(1, replace(state, theta=far.flatten()), Ledger())
     assert torch.equal(after.theta.view(K, F)[1], far[1])
     assert not torch.equal(after.theta.view(K, F)[0], far[0])
-
-
-def test_errors_of_kmeans() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be a whole number, 1 or more"):
-        KMeans(DENSE, DENSE, 0)
-    with pytest.raises(ValueError, match=r"model.num_clusters=0 must be a whole number"):
-        Centres((2,), 0)
 
 
 N, D = 10, 100

@@ -1,5 +1,7 @@
 """Zeroth-order methods against the suite; a new one adds a line to CASES."""
 
+from dataclasses import replace
+
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from tests.conformance import world
@@ -16,82 +18,27 @@ PRO = links(lambda dim, stats, layers: 32 * (10 + stats), lambda dim, stats, lay
 """Derived choices; coefficients, probabilities and statistics."""
 SUMS = links(lambda *of: 6 * 32)
 
-DELTA = FedKSeed(
-    pool=200, steps=8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform"
-)
+DECOMFL, FEDKSEED = DeComFL(lr=0.02, batch_size=4), FedKSeed(pool=40, steps=10, lr=0.02, batch_size=4)
+ALL = replace(DECOMFL, steps=2, perturbations=15, mu=1e-2, difference="forward", distribution="rademacher")
+MODEL = replace(DECOMFL, mu=1e-2, distribution="sphere", momentum=0.5, weight_decay=1e-4, running_stats="gather")
+FORWARD = replace(DECOMFL, steps=2, perturbations=10, mu=1e-2, difference="forward", lr=0.03, running_stats="gather")
+STAGES = replace(FORWARD, schedule="cosine", lr_final=0.5, stages={2: [0.8, 2]}, sends="shortest", history=2)
+AMPLITUDE = replace(FEDKSEED, lr=0.01, sampling="amplitude", unbiased_sampling=True, choice="derived")
+SPHERE = replace(AMPLITUDE, mu=1e-2, difference="forward", distribution="sphere", running_stats="gather")
+DELTA = replace(FEDKSEED, pool=200, steps=8, distribution="rademacher", sends="delta", clip=5.0, weights="uniform")
 
 CASES = [
-    AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True)),
-    AlgorithmCase(
-        "decomfl-all",
-        DeComFL(
-            steps=2,
-            perturbations=15,
-            mu=1e-2,
-            difference="forward",
-            distribution="rademacher",
-            lr=0.02,
-            batch_size=4,
-            sends="broadcast_all",
-        ),
-        TO_EVERYBODY,
-    ),
+    AlgorithmCase("decomfl", replace(DECOMFL, momentum=0.5, verify_replay=True)),
+    AlgorithmCase("decomfl-all", replace(ALL, sends="broadcast_all"), TO_EVERYBODY),
+    normed("decomfl-model", replace(MODEL, sends="model"), MODEL_DOWN),
     normed(
-        "decomfl-model",
-        DeComFL(
-            mu=1e-2,
-            distribution="sphere",
-            lr=0.02,
-            momentum=0.5,
-            weight_decay=1e-4,
-            batch_size=4,
-            sends="model",
-            running_stats="gather",
-        ),
-        MODEL_DOWN,
+        "decomfl-stages", replace(STAGES, seed_cost="derived", weights="samples", diagnose=True, verify_replay=True)
     ),
-    normed(
-        "decomfl-stages",
-        DeComFL(
-            steps=2,
-            perturbations=10,
-            mu=1e-2,
-            difference="forward",
-            lr=0.03,
-            schedule="cosine",
-            lr_final=0.5,
-            stages={2: [0.8, 2]},
-            batch_size=4,
-            seed_cost="derived",
-            sends="shortest",
-            history=2,
-            running_stats="gather",
-            weights="samples",
-            diagnose=True,
-            verify_replay=True,
-        ),
-    ),
-    AlgorithmCase("fedkseed", FedKSeed(pool=64, steps=12, lr=0.02, batch_size=4), PAIRS_UP),
-    normed(
-        "fedkseed-pro",
-        FedKSeed(
-            pool=40,
-            steps=10,
-            mu=1e-2,
-            difference="forward",
-            distribution="sphere",
-            lr=0.01,
-            batch_size=4,
-            sampling="amplitude",
-            unbiased_sampling=True,
-            choice="derived",
-            running_stats="gather",
-        ),
-        PRO,
-    ),
+    AlgorithmCase("fedkseed", replace(FEDKSEED, pool=64, steps=12), PAIRS_UP),
+    normed("fedkseed-pro", SPHERE, PRO),
     AlgorithmCase("fedkseed-delta", DELTA),
     AlgorithmCase("fedkseed-delta-full", DELTA, None, participation=world.FULL),
-    AlgorithmCase("fedkseed-sums", FedKSeed(pool=6, steps=30, lr=0.02, batch_size=4), SUMS),
+    AlgorithmCase("fedkseed-sums", replace(FEDKSEED, pool=6, steps=30), SUMS),
 ]
 
 test_algorithm = suite(CASES)

@@ -10,7 +10,7 @@ from fedcomp.compressor.estimators.proj_spatial import ProjSpatial, _constants, 
 from fedcomp.compressor.projections.rand_proj import Projected, RandProj
 from fedcomp.core.cohort import Cohort
 from fedcomp.wire import WireError
-from tests.compressor.round_trips import estimates, known
+from tests.compressor.round_trips import estimates, gauss, known
 from tests.looped import looped
 from tests.parts import WeightedSum
 from tests.thorough import thorough
@@ -28,7 +28,7 @@ def _many(
 
 
 def _vectors(kind: str, num: int, dim: int) -> Tensor:
-    rows = torch.randn(num, dim, generator=torch.Generator().manual_seed(num * dim))
+    rows = gauss(num, dim, seed=num * dim)
     if kind == "equal":
         return rows[:1].expand(num, -1).contiguous()
     if kind == "orthogonal":
@@ -179,7 +179,7 @@ def test_each_block_is_decoded_with_the_senders_weights(transform: str, ratio: f
     num, dim, cuts = 3, 24, ((0, 16, 0, 6), (16, 24, 6, 9))
     codec, shared, weight = RandProj(k=9, block=16), known(num, dim), torch.tensor([0.5, 0.2, 0.6])
     estimator = ProjSpatial(transform, ratio if transform == "opt" else None)
-    x = torch.randn(num, dim, generator=torch.Generator().manual_seed(1))
+    x = gauss(num, dim, seed=1)
     sent = [codec.encode(row.expand(num, -1), shared, shared.key).fields["values"].data for row in torch.eye(dim)]
     dense, wanted, slope = torch.stack(sent, 2).double(), [], ratio / (num - 1)  # [n, k, d]
     for first, end, top, bottom in cuts:

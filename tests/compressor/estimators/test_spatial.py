@@ -10,7 +10,7 @@ import torch
 from fedcomp.compressor.estimators.spatial import _binomial, _factors
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from tests.compressor.round_trips import estimates, known
+from tests.compressor.round_trips import estimates, gauss, known
 from tests.looped import looped
 from tests.parts import Compressor, RandK, RandomMask, Spatial, Temporal, WeightedSum
 
@@ -56,8 +56,7 @@ def _cases():
 
 @looped("transform, num, dim, codec, ratio", list(_cases()))
 def test_unbiased_with_the_closed_form_error(transform, num, dim, codec, ratio) -> None:
-    generator = torch.Generator().manual_seed(dim)
-    x = torch.randn(1, dim, generator=generator) + torch.randn(num, dim, generator=generator)
+    x = gauss(1, dim, seed=dim) + gauss(num, dim, seed=dim + 1)
     estimator = Spatial(transform, ratio if transform == "opt" else None)
     error = estimates(codec, estimator, x, 800).double() - x.double().mean(0)
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
@@ -78,21 +77,20 @@ def test_max_on_equal_vectors() -> None:
     num, k, dim = 6, 3, 12
     p, q = k / dim, (1 - k / dim) ** num
     assert _factors(num, p, num - 1.0)[1:] * torch.arange(1, num + 1).numpy() == pytest.approx(1 / (1 - q))
-    x = torch.randn(1, dim, generator=torch.Generator().manual_seed(0)).expand(num, -1)
-    assert float(Spatial("max").expected_error(RandK(k=k), x)) == pytest.approx(
-        q / (1 - q) * float(x[0].square().sum()), rel=1e-5
-    )
+    x = gauss(1, dim).expand(num, -1)
+    wanted = q / (1 - q) * float(x[0].square().sum())
+    assert float(Spatial("max").expected_error(RandK(k=k), x)) == pytest.approx(wanted, rel=1e-5)
 
 
 @looped("transform", ["max", "avg", "opt", "online"])
 def test_everything_sent_is_exact(transform: str) -> None:
-    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    x = gauss(4, 9)
     estimator = Spatial(transform, 1.0 if transform == "opt" else None)
     assert torch.allclose(estimates(RandK(k=9), estimator, x, 1)[0], x.mean(0), atol=1e-6)
 
 
 def test_constant_transform_and_one_client_are_rand_k() -> None:
-    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    x = gauss(4, 9)
     plain = estimates(RandK(k=3), WeightedSum(), x, 5)
     assert torch.allclose(estimates(RandK(k=3), Spatial("opt", 0.0), x, 5), plain, atol=1e-6)
     for transform in ("max", "avg", "online"):
@@ -105,7 +103,7 @@ def test_opposed_vectors_are_exact() -> None:
 
 
 def test_weights() -> None:
-    x, weight = torch.randn(4, 9, generator=torch.Generator().manual_seed(0)), torch.tensor([0.1, 0.4, 0.3, 0.2])
+    x, weight = gauss(4, 9), torch.tensor([0.1, 0.4, 0.3, 0.2])
     draws = estimates(RandK(k=4), Spatial("avg"), x, 800, weight).double()
     error = draws - (weight @ x).double()
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
@@ -130,7 +128,7 @@ def test_online_learns_the_correlation_and_stays_unbiased() -> None:
 
 
 def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_has_is_its_most() -> None:
-    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    x = gauss(4, 9)
     opt = Compressor(RandK(k=3), estimator=Spatial("opt", 5.0))
     with pytest.raises(ValueError, match=r"estimator.ratio=5.0 must be in \[-1, 4\], R2/R1 of at most n = 5"):
         opt.init(5, x[0])
@@ -153,12 +151,11 @@ EVERYBODY = Cohort.of(range(NUM), torch.full((NUM,), 1 / NUM))
 
 
 def _rows(seed: int = 0) -> torch.Tensor:
-    return torch.randn(NUM, DIM, generator=torch.Generator().manual_seed(seed))
+    return gauss(NUM, DIM, seed=seed)
 
 
 def _round(estimator: Temporal, x: torch.Tensor, memory: torch.Tensor, draw: int, cohort: Cohort = EVERYBODY):
-    shared = known(len(x), x.shape[1], draw)
-    shared = type(shared)(shared.key, cohort.ids, shared.layers)
+    shared = replace(known(len(x), x.shape[1], draw), ids=cohort.ids)
     payload = CODEC.encode(x, shared, shared.key.fold_in("coin"))
     return (*estimator.estimate(CODEC, payload, memory, cohort, shared), payload, shared)
 
@@ -254,7 +251,7 @@ def test_a_shared_memory_is_refused_where_its_error_grows(name: str) -> None:
 
 
 def test_its_error_without_a_memory_is_rand_ks() -> None:
-    x = torch.randn(7, 40, generator=torch.Generator().manual_seed(0))
+    x = gauss(7, 40)
     error = Temporal().expected_error(RandK(0.1), x)
     assert torch.allclose(error, WeightedSum().expected_error(RandK(0.1), x))
     assert torch.allclose(error, 9 * x.double().square().sum() / 49)

@@ -17,6 +17,7 @@ from fedcomp.compressor.projections.directions import Independent, tree_sum, wid
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, SharedKnowledge, WireLink
+from tests.compressor.round_trips import gauss, passed, round_trip
 from tests.looped import looped
 
 D = 6
@@ -31,11 +32,6 @@ NUM_DRAWS = 20_000
 
 def _common(num: int, dim: int, **options) -> SharedKnowledge:
     return SharedKnowledge(Key(("projection",)), torch.arange(num), (dim,), **options)
-
-
-def _decoded(codec: Projection, x: Tensor) -> Tensor:
-    known = _common(*x.shape)
-    return codec.decode(codec.encode(x, known, Key(("coin",))), known)
 
 
 @pytest.fixture
@@ -62,7 +58,7 @@ def _gaussian(x: Tensor) -> Tensor:
 def _estimates(distribution: str, num: int = 1, how: str = "independent") -> Tensor:
     """[draws, D] float64 estimates of the mean change."""
     mean = AGENTS.mean(0)
-    return _decoded(Projection("per_agent", distribution, num, how), mean.expand(NUM_DRAWS, -1)).double()
+    return round_trip(Projection("per_agent", distribution, num, how), mean.expand(NUM_DRAWS, -1)).double()
 
 
 def _within(sample: Tensor, expected: Tensor | float, errors: float = 5) -> Tensor:
@@ -73,7 +69,7 @@ def _within(sample: Tensor, expected: Tensor | float, errors: float = 5) -> Tens
 
 def test_rademacher_mean_and_covariance_over_all_sign_vectors(every_sign) -> None:
     x = 3 * AGENTS.mean(0)  # in eighths
-    y = _decoded(Projection(), x.expand(len(SIGNS), -1))
+    y = round_trip(Projection(), x.expand(len(SIGNS), -1))
     assert torch.equal(y.mean(0), x)
     x = x.double()
     expected = _gaussian(x) - 2 * torch.diag(x.square())
@@ -117,7 +113,7 @@ def test_paper_proposition_3_1_does_not_hold() -> None:
 def test_error_falls_with_the_number_of_projections(how: str, distribution: str, num: int, factor: float) -> None:
     codec, x = Projection("per_agent", distribution, num, how), AGENTS.mean(0)
     draws = 1000 if how == "orthonormal" else NUM_DRAWS // 2
-    y = _decoded(codec, x.expand(draws, -1)).double()
+    y = round_trip(codec, x.expand(draws, -1)).double()
     error, size = (y - x).square().sum(1), x.double().square().sum()
     assert _within(y, x.double())
     assert _within(error, factor * size)
@@ -126,7 +122,7 @@ def test_error_falls_with_the_number_of_projections(how: str, distribution: str,
 
 @pytest.mark.parametrize("vector", ["shared", "per_agent"])
 def test_all_orthonormal_directions_are_exact(vector: str) -> None:
-    x = torch.randn(3, 47, generator=torch.Generator().manual_seed(0))
+    x = gauss(3, 47)
     codec = Projection(vector, num_projections=47, directions="orthonormal")
     known = _common(3, 47)
     payload = codec.encode(x, known, Key())
@@ -138,15 +134,15 @@ def test_all_orthonormal_directions_are_exact(vector: str) -> None:
 
 
 def test_one_orthonormal_direction_is_the_sphere() -> None:
-    x = torch.randn(4, 33, generator=torch.Generator().manual_seed(1))
+    x = gauss(4, 33, seed=1)
     sphere, subspace = Projection(distribution="sphere"), Projection(directions="orthonormal")
-    assert torch.allclose(_decoded(sphere, x), _decoded(subspace, x), rtol=1e-5)
+    assert torch.allclose(round_trip(sphere, x), round_trip(subspace, x), rtol=1e-5)
 
 
 def test_one_dimension_is_exact() -> None:
     x = torch.tensor([[3.7], [-1e-3], [0.0]])
-    assert torch.equal(_decoded(Projection(), x), x)
-    assert torch.allclose(_decoded(Projection(distribution="sphere", num_projections=2), x), x)
+    assert torch.equal(round_trip(Projection(), x), x)
+    assert torch.allclose(round_trip(Projection(distribution="sphere", num_projections=2), x), x)
 
 
 @pytest.mark.parametrize("how", ["independent", "orthonormal"])
@@ -154,7 +150,7 @@ def test_one_dimension_is_exact() -> None:
 def test_values_follow_from_the_seed_alone(vector: str, how: str, monkeypatch) -> None:
     """Several blocks: any cohort gives the same messages, and a sum needs no decoded rows."""
     monkeypatch.setattr(directions, "BLOCK", 256)
-    x = torch.randn(5, 1000, generator=torch.Generator().manual_seed(2))
+    x = gauss(5, 1000, seed=2)
     codec, known = Projection(vector, "gaussian", 3, how), _common(5, 1000)
     payload = codec.encode(x, known, Key())
     for row in range(5):
@@ -170,11 +166,11 @@ def test_values_follow_from_the_seed_alone(vector: str, how: str, monkeypatch) -
 
 
 def test_shared_vectors_are_one_for_all() -> None:
-    y = _decoded(Projection("shared"), AGENTS)
+    y = passed(Projection("shared"), AGENTS, _common(3, D))
     assert torch.equal(y.abs(), y.abs()[:, :1].expand(-1, D))
     direction = y * y[:, :1].sign()
     assert torch.equal(direction.sign(), direction[:1].sign().expand(3, -1))
-    own = _decoded(Projection("per_agent"), torch.ones(64, D))
+    own = round_trip(Projection("per_agent"), torch.ones(64, D))
     assert len(torch.unique(own.sign() * own[:, :1].sign(), dim=0)) > 8
 
 
@@ -245,7 +241,7 @@ def _sketched(codec: CountSketch, x: Tensor, num: int) -> Tensor:
 
 
 def test_sketches_are_linear() -> None:
-    x = torch.randn(3, 500, generator=torch.Generator().manual_seed(0))
+    x = gauss(3, 500)
     codec, known, weight = CountSketch(5, 40), _known(500, 3), torch.tensor([2.0, -0.5, 0.3])
     cells = codec.sketch(x, known)
     torch.testing.assert_close(weight @ cells, codec.sketch((weight @ x)[None], known)[0], rtol=0, atol=1e-5)
@@ -253,7 +249,7 @@ def test_sketches_are_linear() -> None:
 
 @looped("rows, least, most", [(1, 0.9, 1.1), (3, 0.38, 0.46), (5, 0.24, 0.30)])
 def test_estimates_are_unbiased_and_as_precise_as_their_rows(rows: int, least: float, most: float) -> None:
-    x = torch.randn(2048, generator=torch.Generator().manual_seed(1))
+    x = gauss(2048, seed=1)
     off = _sketched(CountSketch(rows, 256), x, 60) - x
     variance = float(off.square().mean()) * 256 / float(x.square().sum())
     assert least < variance < most
@@ -262,7 +258,6 @@ def test_estimates_are_unbiased_and_as_precise_as_their_rows(rows: int, least: f
     assert abs(float(scaled.mean())) < 5 * float(scaled.mean(1).std()) / 60**0.5 + 1e-3
 
 
-# (r, c): mean recall of the ten largest, and the standard deviation of one draw's.
 def test_entries_that_collide_add_up_with_their_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     signs = torch.tensor([1.0, -1.0, 1.0])
     monkeypatch.setattr(CountSketch, "_hashes", lambda *_: (torch.tensor([0, 0, 1]), signs))
@@ -271,7 +266,7 @@ def test_entries_that_collide_add_up_with_their_signs(monkeypatch: pytest.Monkey
 
 
 def test_a_seed_of_the_run_gives_all_messages_the_same_hashes() -> None:
-    codec, x = CountSketch(3, 20), torch.randn(2, 100, generator=torch.Generator().manual_seed(3))
+    codec, x = CountSketch(3, 20), gauss(2, 100, seed=3)
     one, other = (SharedKnowledge(Key((n,)), torch.arange(2) + n, (100,), seed=torch.tensor([9])) for n in (1, 2))
     assert torch.equal(codec.sketch(x, one), codec.sketch(x, other))
     assert not torch.equal(codec.sketch(x, _known(100, 2, 1)), codec.sketch(x, _known(100, 2, 2)))

@@ -13,7 +13,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Ascending, FiniteFloat
 from fedcomp.wire.packing import layout, pack, unpack
-from tests.compressor.rotations.vectors import error, vector
+from tests.compressor.round_trips import decode_repeated, error, vector
 from tests.looped import looped
 
 MEAN_VARIANCE = {1: 1.46540, 2: 0.21350, 3: 0.042638, 4: 0.009523}
@@ -61,10 +61,8 @@ def test_wrong_tables_are_refused() -> None:
 def test_error_given_the_rotation_is_the_tables() -> None:
     dim, num = 600, 4000
     x = vector("lognormal", dim)
-    known = SharedKnowledge(Key(("given",)), torch.arange(num), (dim,))
-    codec = QuicFL(2)
-    y = codec.decode(codec.encode(x.expand(num, -1), known, Key(("coin",))), known)
-    z = Rotation(dim).forward(x[None], known.key, torch.zeros(1, dtype=torch.int64))[0].double()
+    y = decode_repeated(QuicFL(2), x, (dim,), num)
+    z = Rotation(dim).forward(x[None], Key(("repeated",)), torch.zeros(1, dtype=torch.int64))[0].double()
     scaled = (z * dim**0.5 / z.norm()).numpy()
     expected = table(2).variance(scaled)[np.abs(scaled) <= THRESHOLD].sum() / dim
     mean, deviation = error(y, x)

@@ -12,31 +12,31 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
+from tests.compressor.round_trips import gauss, round_trip
 from tests.looped import looped
-from tests.parts import TopK
+from tests.parts import Codec, TopK
 
-CNN8 = 1_181_536
+CNN8, WHOLE = 1_181_536, 4096
 
 
-def _round_trip(codec: TopK, x: Tensor) -> Tensor:
-    known = SharedKnowledge(Key(), torch.arange(x.shape[0]), (x.shape[1],))
-    return codec.decode(codec.encode(x, known, Key()), known)
+def _payload(codec: Codec, x: Tensor) -> Payload:
+    return codec.encode(x, SharedKnowledge(Key(), torch.arange(len(x)), (x.shape[1],)), Key())
 
 
 @looped("positions", ["index", "bitmap", "rice"])
 def test_keeps_the_largest(positions: str) -> None:
     x = torch.tensor([[0.1, -5.0, 2.0, 0.0, 3.0], [1.0, 1.5, -0.2, -9.0, 0.3]])
-    kept = _round_trip(TopK(0.4, positions), x)
+    kept = round_trip(TopK(0.4, positions), x)
     assert torch.equal(kept, torch.tensor([[0.0, -5.0, 0, 0, 3.0], [0, 1.5, 0, -9.0, 0]]))
 
 
 def test_sparse_vectors_and_full_fraction_are_exact() -> None:
     x = torch.zeros(1, 200)
     x[0, [3, 77, 199]] = torch.tensor([1.0, -2.0, 0.5])
-    assert torch.equal(_round_trip(TopK(0.015), x), x)
+    assert torch.equal(round_trip(TopK(0.015), x), x)
     y = torch.randn(2, 33)
     for positions in ("auto", "index", "bitmap", "rice"):
-        assert torch.equal(_round_trip(TopK(1.0, positions), y), y)
+        assert torch.equal(round_trip(TopK(1.0, positions), y), y)
 
 
 def test_code_is_the_cheapest_for_k_and_dimension() -> None:
@@ -47,15 +47,13 @@ def test_code_is_the_cheapest_for_k_and_dimension() -> None:
 
 def test_bits_per_parameter_of_rice_codes() -> None:
     """3 % of the network of docs/methods.md: the bound of any position code is 1.154; Rice's is close to it."""
-    x = torch.randn(1, CNN8, generator=torch.Generator().manual_seed(1))
-    payload = TopK(0.03, "rice").encode(x, SharedKnowledge(Key(), torch.arange(1), (CNN8,)), Key())
-    assert 1.154 < int(payload.bits) / CNN8 < 1.160
+    assert 1.154 < int(_payload(TopK(0.03, "rice"), gauss(1, CNN8, seed=1)).bits) / CNN8 < 1.160
 
 
 def test_rice_bits_are_those_of_the_gaps() -> None:
     x = torch.zeros(1, 64)
     x[0, [5, 6, 40]] = 1.0
-    payload = TopK(3 / 64, "rice").encode(x, SharedKnowledge(Key(), torch.arange(1), (64,)), Key())
+    payload = _payload(TopK(3 / 64, "rice"), x)
     r = payload.fields["gaps"].coding.parameter
     assert payload.fields["gaps"].data.tolist() == [[5, 0, 33]]
     assert payload.bits.tolist() == [96 + sum((gap >> r) + 1 + r for gap in (5, 0, 33))]
@@ -63,13 +61,10 @@ def test_rice_bits_are_those_of_the_gaps() -> None:
 
 def test_bit_budget() -> None:
     # One bit per parameter pays for 1 / 53 of the entries: 32 bits of a value, 21 of its place among CNN8.
-    codec = TopK(match_bits=1.0, positions="index")
-    assert codec.num_sent(CNN8) == CNN8 // 53 == 22_293
-    x = torch.randn(1, 3000, generator=torch.Generator().manual_seed(0))
-    known = SharedKnowledge(Key(), torch.arange(1), (3000,))
+    assert TopK(match_bits=1.0, positions="index").num_sent(CNN8) == CNN8 // 53 == 22_293
     for positions in ("auto", "index", "bitmap", "rice"):
-        codec = TopK(match_bits=1.5, positions=positions)
-        assert 0.9 * 1.5 * 3000 < int(codec.encode(x, known, Key()).bits) <= 1.5 * 3000
+        found = int(_payload(TopK(match_bits=1.5, positions=positions), gauss(1, 3000)).bits)
+        assert 0.9 * 1.5 * 3000 < found <= 1.5 * 3000
 
 
 @looped("dtype", [torch.float32, torch.float64])
@@ -88,27 +83,9 @@ def test_every_row_has_its_own_threshold() -> None:
     assert stable_topk(size[:, :1], 0).shape == (3, 0)
 
 
-WHOLE = 4096
-
-
-def _known(layers: tuple[int, ...], num: int = 1) -> SharedKnowledge:
-    return SharedKnowledge(Key(("chunks",)), torch.arange(num), layers)
-
-
-def _sent(codec: ChunkTopK, x: Tensor, layers: tuple[int, ...]) -> tuple[Payload, Tensor]:
-    common = _known(layers, len(x))
-    payload = codec.encode(x, common, Key())
-    return payload, codec.decode(payload, common)
-
-
-def _gauss(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 @looped("positions", ["index", "rice", "auto"])
 def test_every_chunk_sends_its_share(positions: str) -> None:
-    layers = (70, 8, 30)
-    decoded = _sent(ChunkTopK(0.1, 30, "float", positions), x := _gauss(3, 108), layers)[1]
+    decoded = round_trip(ChunkTopK(0.1, 30, "float", positions), x := gauss(3, 108), (70, 8, 30))
     first = 0
     for width, kept in ((30, 3), (30, 3), (10, 1), (8, 1), (30, 3)):
         part, own = decoded[:, first : first + width], x[:, first : first + width]
@@ -119,11 +96,9 @@ def test_every_chunk_sends_its_share(positions: str) -> None:
 
 
 def test_one_chunk_is_top_k_and_what_is_left_is_smaller() -> None:
-    x = _gauss(4, 100)
-    decoded = _sent(ChunkTopK(0.2, values="float"), x, (100,))[1]
-    topk = TopK(0.2)
-    assert torch.equal(decoded, topk.decode(topk.encode(x, _known((100,), 4), Key()), _known((100,), 4)))
-    chunked = _sent(ChunkTopK(0.2, 25, "float"), x, (100,))[1]
+    x = gauss(4, 100)
+    assert torch.equal(round_trip(ChunkTopK(0.2, values="float"), x), round_trip(TopK(0.2), x))
+    chunked = round_trip(ChunkTopK(0.2, 25, "float"), x)
     assert ((chunked - x).square().sum(1) <= 0.8 * x.square().sum(1)).all()
 
 
@@ -134,13 +109,13 @@ def _laplace(seed: int) -> Tensor:
 
 @pytest.mark.parametrize(
     ("x", "kept", "whole"),
-    [(_gauss(64, WHOLE), 0.0036, 0.9159), (_laplace(1), 0.0112, 0.8402)],
+    [(gauss(64, WHOLE), 0.0036, 0.9159), (_laplace(1), 0.0112, 0.8402)],
     ids=["gauss", "laplace"],
 )
 def test_two_magnitudes_have_the_error_of_the_table(x: Tensor, kept: float, whole: float) -> None:
     """64 chunks of one tensor, 41 entries of each; relative to the values that are sent, and to all."""
     row = x.flatten()[None]
-    decoded = _sent(ChunkTopK(0.01), row, (row.shape[1],))[1]
+    decoded = round_trip(ChunkTopK(0.01), row)
     chosen = decoded != 0
     assert int(chosen.sum()) == 64 * 41
     error = (decoded - row)[chosen].square().sum() / row[chosen].square().sum()
@@ -152,24 +127,24 @@ def test_two_magnitudes_have_the_error_of_the_table(x: Tensor, kept: float, whol
 
 def test_two_magnitudes_of_few_values_are_exact() -> None:
     x = torch.tensor([[0.0, 5.0, -1.0, 0.0, 7.0, 7.0]])
-    assert torch.equal(_sent(ChunkTopK(0.5, 4), x, (4, 2))[1], torch.tensor([[0.0, 5.0, -1.0, 0.0, 7.0, 0.0]]))
-    assert not _sent(ChunkTopK(0.5), torch.zeros(2, 6), (6,))[1].any()
+    assert torch.equal(round_trip(ChunkTopK(0.5, 4), x, (4, 2)), torch.tensor([[0.0, 5.0, -1.0, 0.0, 7.0, 0.0]]))
+    assert not round_trip(ChunkTopK(0.5), torch.zeros(2, 6)).any()
 
 
 @looped("fraction, kept, rice", [(0.01, 41, 8.068), (0.03, 123, 6.572), (0.05, 205, 5.780)])
 def test_bits_of_places(fraction: float, kept: int, rice: float) -> None:
-    x = _gauss(8, 8 * WHOLE)
+    x = gauss(8, 8 * WHOLE)
     values = 2 * 8 * kept + 64
-    fixed = _sent(ChunkTopK(fraction, positions="index"), x, (8 * WHOLE,))[0]
+    fixed = _payload(ChunkTopK(fraction, positions="index"), x)
     assert set(fixed.bits.tolist()) == {values + 12 * 8 * kept}
-    coded = _sent(ChunkTopK(fraction, positions="rice"), x, (8 * WHOLE,))[0]
+    coded = _payload(ChunkTopK(fraction, positions="rice"), x)
     found = (coded.bits.double().mean() - values) / (8 * kept)
     assert float(found) == pytest.approx(rice, rel=0.02)
 
 
 def test_a_position_beyond_a_short_chunk_is_refused() -> None:
     """The last chunk of 10 entries in chunks of 7 has 3: position 3 is none of them."""
-    payload, _ = _sent(ChunkTopK(0.3, 7, "float", "index"), _gauss(1, 10), (10,))
+    payload = _payload(ChunkTopK(0.3, 7, "float", "index"), gauss(1, 10))
     index = payload.fields["index"]
     beyond = replace(index, data=torch.tensor([[*index.data[0, :-1].tolist(), 3]]))
     message = pack(Payload({**payload.fields, "index": replace(beyond, coding=Unsigned(3))}), 0)
