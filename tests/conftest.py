@@ -20,7 +20,7 @@ from fedcomp.core.accelerated import Verdicts, judged_by
 from tests.hidden_gpu import hide_gpu
 from tests.quick_compose import compose_quickly
 
-pytest_plugins = ["tests.bare", "tests.trusting", "tests.records.synthetic_runs"]
+pytest_plugins = ["tests.bare", "tests.trusting", "tests.records.synthetic_runs", "tests.tracking.wandb_pieces"]
 
 torch.set_num_threads(1)
 # Autograd counts devices at its first gradient. Were a test's fake GPU among them, it would start threads, and no

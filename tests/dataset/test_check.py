@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import Dataset, Samples
 from tests.looped import looped
+from tests.refused import one_line_error
 
 CLASSES = Dataset(
     name="mine",
@@ -30,8 +30,6 @@ IMAGES = replace(
     crop_padding=1,
     flip=True,
 )
-
-
 TOKENS = replace(
     CLASSES,
     task="next_token",
@@ -59,11 +57,10 @@ WITH_NAN = torch.zeros(4, 3)
 WITH_NAN[2, 1] = torch.nan
 
 
-@looped(
-    "dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)), TOKENS, PIXELS, OWNED]
-)
-def test_good_datasets_pass(dataset):
-    check(dataset)
+def test_good_datasets_pass():
+    for dataset in (CLASSES, NUMBERS, IMAGES, TOKENS, PIXELS, OWNED):
+        check(dataset)
+    check(replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)))
 
 
 @looped(
@@ -87,7 +84,7 @@ def test_good_datasets_pass(dataset):
         (replace(NUMBERS, num_outputs=2), r"regression needs float32 \[n, 2\]"),
         (
             with_train(CLASSES, x=WITH_NAN),
-            r"dataset=mine: train.x is nan at sample 2, entry 1; every value must be finite",
+            "dataset=mine: train.x is nan at sample 2, entry 1; every value must be fini",
         ),
         (
             replace(NUMBERS, test=Samples(torch.zeros(2, 3), torch.tensor([[0.0], [-float("inf")]]))),
@@ -96,20 +93,11 @@ def test_good_datasets_pass(dataset):
         (replace(CLASSES, mean=torch.zeros(2)), r"mean has shape \(2,\), but needs 1 entry, or 3"),
         (replace(CLASSES, std=torch.tensor([1.0, 0.0, 1.0])), r"std is \[1.0, 0.0, 1.0\]; every entry must be above 0"),
         (replace(CLASSES, mean=torch.tensor([float("nan")])), r"mean is \[nan\]; every entry must be finite"),
-        (
-            with_train(TOKENS, x=torch.tensor([[0, 1], [0, 5], [0, 0]])),
-            r"train.x is 5 at sample 1, entry 1, but tokens are",
-        ),
-        (
-            with_train(TOKENS, x=torch.tensor([[0, -1], [0, 4], [0, 0]])),
-            r"train.x is -1 at sample 0, entry 1, but tokens",
-        ),
+        (with_train(TOKENS, x=torch.tensor([[0, 1], [0, 5], [0, 0]])), "train.x is 5 at sample 1, entry 1, but tokens"),
+        (with_train(TOKENS, x=torch.tensor([[0, -1], [0, 4], [0, 0]])), "x is -1 at sample 0, entry 1, but tokens"),
         (with_train(TOKENS, x=torch.zeros(3, 2)), r"train.x is torch.float32 \(3, 2\), but tokens"),
         (with_train(TOKENS, y=torch.tensor([[0, 1], [0, 1], [7, 1]])), r"y is 7 at sample 2, entry 0, but classes"),
-        (
-            with_train(TOKENS, y=torch.tensor([0, 1, 2])),
-            r"targets of a training sample are \(\), but of a test sample \(2,\)",
-        ),
+        (with_train(TOKENS, y=torch.tensor([0, 1, 2])), r"of a training sample are \(\), but of a test sample \(2,\)"),
         (with_train(OWNED, owner=torch.tensor([0, 1])), r"train.owner is torch.int64 \(2,\), but must be int64 \(4,\)"),
         (with_train(OWNED, owner=torch.tensor([0, 1, 2, -1])), r"train.owner is .*, 0 or more: one owner a sample"),
         (with_train(OWNED, owner=torch.zeros(4)), r"train.owner is torch.float32 \(4,\)"),
@@ -126,9 +114,8 @@ def test_good_datasets_pass(dataset):
     ],
 )
 def test_bad_datasets_are_refused_in_one_line(dataset, line):
-    with pytest.raises(ValueError, match=line) as error:
+    with one_line_error(line):
         check(dataset)
-    assert "\n" not in str(error.value)
 
 
 def test_labels_to_deal_by_are_single_classes():

@@ -26,25 +26,11 @@ from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 TREES = [(clients, chunk_size) for clients in ([4], [0, 2, 4, 5, 6], list(range(7))) for chunk_size in (1, 2, 100)]
-RUN = (
-    "rounds=4",
-    "num_clients=9",
-    "chunk_size=2",
-    "partition=dirichlet",
-    "pictures=false",
-    "eval_every=2",
-    "threads=1",
-)
-REPEATED = (
-    *RUN,
-    "repeats=3",
-    "wire=packed",  # so that repetitions go one after another
-    "participation=bernoulli",
-    "participation.probability=0.2",
-    "compressor=topk",
-    "compressor.feedback=error",
-    "server=adam",
-)
+SMALL = ("rounds=4", "num_clients=9", "eval_every=2", "pictures=false", "threads=1")
+RUN = (*SMALL, "chunk_size=2", "partition=dirichlet")
+APART = ("repeats=3", "wire=packed")  # so that repetitions go one after another
+SOME = ("participation=bernoulli", "participation.probability=0.2")
+REPEATED = (*RUN, *APART, *SOME, "compressor=topk", "compressor.feedback=error", "server=adam")
 
 # Repetitions that vmap refuses, which the process without clients does not see.
 REFUSED = ("rounds=3", "num_clients=9", "pictures=false", "threads=1", "repeats=3", "algorithm=scaffold")

@@ -15,29 +15,17 @@ from tests.left import assert_same_run, wait_for_round
 ROOT = Path(__file__).resolve().parents[2]
 
 # Server and client memories, ragged clients, cohorts of any size, nobody at all now and then.
-LONG = (
-    "rounds=120",
-    "num_clients=12",
-    "chunk_size=2",
-    "eval_every=5",
-    "checkpoint_every=4",
-    "pictures=false",
-    "partition=dirichlet",
-    "participation=bernoulli",
-    "participation.probability=0.4",
-    "compressor=topk",
-    "compressor.feedback=error",
-    "compressor@downlink=sign",
-    "downlink.feedback=error",
-    "server=adam",
-)
+LONG = """
+rounds=120 num_clients=12 chunk_size=2 eval_every=5 checkpoint_every=4 pictures=false partition=dirichlet
+participation=bernoulli participation.probability=0.4 compressor=topk compressor.feedback=error compressor@downlink=sign
+downlink.feedback=error server=adam
+"""
 
 
 def _torchrun(size: int, root: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"]
-    return subprocess.Popen(
-        [*command, "-m", "fedcomp", *LONG, *more, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    command += ["-m", "fedcomp", *LONG.split(), *more, f"output_root={root}"]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def _workers(process: subprocess.Popen[str]) -> list[int]:
@@ -57,7 +45,7 @@ def _said(stderr: str) -> list[str]:
 @pytest.mark.slow
 def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "fedcomp", *LONG, f"output_root={tmp_path / 'one'}"]
+    command = [sys.executable, "-m", "fedcomp", *LONG.split(), f"output_root={tmp_path / 'one'}"]
     subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, timeout=300)
     root = tmp_path / "several"
 
@@ -70,7 +58,6 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
         assert len(_said(stderr)) == 1, stderr
         assert "was killed or cannot be reached; the last checkpoint holds" in _said(stderr)[0]
         status = read_status(folder)
-        assert status is not None
         assert status.state == ("failed" if victim else "running")
 
     process = _torchrun(3, root)  # one process is asked to stop: all do, after the same round
@@ -80,9 +67,8 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
     (line,) = _said(stderr)
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "interrupted"
-    assert (
-        line == f"fedcomp: interrupted after round {status['round']} of 120, state saved; the same command resumes it"
-    )
+    done = f"interrupted after round {status['round']} of 120"
+    assert line == f"fedcomp: {done}, state saved; the same command resumes it"
 
     process = _torchrun(2, root)
     folder = wait_for_round(process, root, 70)
@@ -111,7 +97,7 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
 @pytest.mark.slow
 def test_a_study_is_stopped_and_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
     study = ("repeats=5", "wire=packed", "rounds=40")
-    command = [sys.executable, "-m", "fedcomp", *LONG, *study, f"output_root={tmp_path / 'one'}"]
+    command = [sys.executable, "-m", "fedcomp", *LONG.split(), *study, f"output_root={tmp_path / 'one'}"]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=600)
     root = tmp_path / "several"
     process = _torchrun(2, root, *study)

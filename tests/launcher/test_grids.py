@@ -96,9 +96,7 @@ def test_optuna_studies_digits_and_resumes(fedcomp, tmp_path: Path, capsys) -> N
     assert "server.lr=0.5" in capsys.readouterr().err
 
 
-def test_more_processes_than_clients_are_refused_before_anything_is_queued(
-    fedcomp, tmp_path: Path, capsys, monkeypatch
-) -> None:
+def test_more_processes_than_clients_are_refused_before_they_queue(fedcomp, tmp_path, capsys, monkeypatch) -> None:
     pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
     for name in ("sbatch", "sinfo", "srun"):  # submitit asks for the last
         (tmp_path / name).write_text("#!/bin/sh\ntouch $0.called\nexit 1\n")

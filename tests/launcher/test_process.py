@@ -1,7 +1,10 @@
-"""Processes that are no fedcomp runs but behave like some: killed, deaf, asked to leave."""
+"""Processes that are no fedcomp runs but behave like some: killed, deaf, asked to leave; workers of several runs."""
 
+import json
 import os
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,10 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from joblib import Parallel, delayed
 
 from fedcomp.launcher.contract import GridRun, last_line, outcome
+from fedcomp.launcher.joblib import Joblib
 from fedcomp.launcher.process import Children
+from fedcomp.launcher.slurm import Pack
+from fedcomp.launcher.worker_pool import WorkerPool, close_idle
 from fedcomp.records.status import Status, write_status
 
 LEAVES = (
@@ -28,9 +35,8 @@ FAILS = "print('fedcomp: error: this cannot be'); raise SystemExit(1)"
 
 
 def _run(tmp_path: Path, number: int, code: str) -> GridRun:
-    return GridRun(
-        number, (f"seed={number}",), (sys.executable, "-c", code), tmp_path / f"r{number}", tmp_path / f"{number}.log"
-    )
+    command, folder, log = (sys.executable, "-c", code), tmp_path / f"r{number}", tmp_path / f"{number}.log"
+    return GridRun(number, (f"seed={number}",), command, folder, log)
 
 
 def _see(children: Children, runs: list[GridRun]) -> list[int]:
@@ -85,8 +91,6 @@ def test_a_signal_reaches_all_and_stops_what_has_not_begun(tmp_path: Path, numbe
 
 def test_joblib_says_once_what_an_interrupt_left(tmp_path: Path, capsys) -> None:
     """One whose state is saved, one that had none yet, one that was not started though it failed before."""
-    from fedcomp.launcher.joblib import Joblib
-
     runs = [_run(tmp_path, index, LEAVES) for index in range(3)]
     write_status_in(runs[0].folder, Status("interrupted", 12, "interrupted after round 12 of 20, state saved"))
     write_status_in(runs[2].folder, Status("failed", 0, "no such thing"))
@@ -110,8 +114,6 @@ def test_one_that_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
 
 def test_a_pack_saves_first_and_requeues_then(tmp_path: Path) -> None:
     """submitit's handler, which requeues the job and exits, runs once its runs have left; no result is returned."""
-    from fedcomp.launcher.slurm import Pack
-
     run, seen = _run(tmp_path, 0, LEAVES), []
 
     def requeue(number, frame):
@@ -126,3 +128,50 @@ def test_a_pack_saves_first_and_requeues_then(tmp_path: Path) -> None:
         signal.signal(signal.SIGUSR2, before)
     assert end.value.code == 255
     assert seen == ["saved"]
+
+
+COMMON = ("eval_every=2", "pictures=false", "device=cpu", "compressor=qsgd")
+SETTINGS = ("rounds=2", *COMMON)
+OTHER = ("rounds=4", *COMMON, "seed=7", "dtype=float64", "threads=3", "wire=packed")
+
+
+def _command(folder: Path, number: int, *overrides: str) -> GridRun:
+    command = (sys.executable, "-m", "fedcomp", *overrides, f"output_root={folder}")
+    return GridRun(number, overrides, command, folder, folder / f"{number}.log")
+
+
+def _results(root: Path) -> tuple[list[dict[str, float]], list[torch.Tensor]]:
+    """The record without its times, and the tensors of the checkpoint, of the run of seed 0."""
+    (folder,) = root.glob("fedcomp/*/seed=0")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    kept = torch.load(folder / "checkpoint.pt", weights_only=False)
+    tensors = [value for value in torch.utils._pytree.tree_leaves(kept) if isinstance(value, torch.Tensor)]
+    return [{name: value for name, value in line.items() if "seconds" not in name} for line in lines], tensors
+
+
+@pytest.mark.thorough
+def test_a_used_worker_runs_as_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, fresh = tmp_path / "used", tmp_path / "fresh"
+    fresh.mkdir()
+    close_idle()
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # which the logs show
+    with WorkerPool() as pool:
+        assert [pool.run(_command(used, number, *what)) for number, what in enumerate([OTHER, SETTINGS])] == [0, 0]
+    close_idle()
+    monkeypatch.delenv("PYTHONPROFILEIMPORTTIME")
+    subprocess.run(_command(fresh, 0, *SETTINGS).command, check=True, capture_output=True)
+    (lines, tensors), (expected_lines, expected) = _results(used), _results(fresh)
+    assert lines == expected_lines
+    assert len(tensors) == len(expected) > 0
+    assert all(torch.equal(one, other) for one, other in zip(tensors, expected))
+    assert not re.search(r"^import time:.*\| +(torch|numpy|hydra)$", (used / "1.log").read_text(), re.M)
+
+
+def test_what_kills_a_run_leaves_its_worker_and_what_kills_the_worker_leaves_the_pool(tmp_path: Path) -> None:
+    kills, fine = "import os; os.kill(os.{}(), 9)", "print('fine')"
+    codes = (kills.format("getpid"), fine, kills.format("getppid"), fine)
+    commands = [(sys.executable, "-c", code) for code in codes]
+    runs = [GridRun(number, (), one, tmp_path, tmp_path / f"{number}.log") for number, one in enumerate(commands)]
+    with WorkerPool() as pool:
+        assert [pool.run(run) for run in runs] == [-signal.SIGKILL, 0, -signal.SIGKILL, 0]
+    assert [run.log.read_text() for run in runs if "fine" in run.command[-1]] == ["fine\n"] * 2

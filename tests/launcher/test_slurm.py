@@ -1,10 +1,14 @@
-"""What the Slurm launcher asks submitit for, how a job of packed runs ends; a real Slurm: tests/launcher/slurm."""
+"""What the Slurm launcher asks submitit for, how jobs of packed runs and of several processes run and end.
 
+A real Slurm: tests/launcher/slurm."""
+
+import functools
 import os
 import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +17,8 @@ import pytest
 
 from fedcomp.launcher import slurm
 from fedcomp.launcher.contract import GridRun, last_line
-from fedcomp.launcher.slurm import Pack, Slurm
+from fedcomp.launcher.slurm import Pack, Slurm, _outcomes
+from fedcomp.launcher.torchrun_group import SlurmTask, TorchrunGroup, slurm_task
 from fedcomp.records.status import Status, write_status
 
 LEAVES = (
@@ -42,10 +47,9 @@ class Executor:
             for run in runs:
                 run.folder.mkdir()
                 write_status(run.folder, Status("finished", 1))
-        done = [(f"7_{index}", [0] * len(runs)) for index, runs in enumerate(packs)]
-        return [
-            SimpleNamespace(job_id=name, done=lambda: True, result=lambda codes=codes: codes) for name, codes in done
-        ]
+        done = {f"7_{index}": [0] * len(runs) for index, runs in enumerate(packs)}
+        job = functools.partial(SimpleNamespace, done=lambda: True)
+        return [job(job_id=name, result=lambda codes=codes: codes) for name, codes in done.items()]
 
 
 @pytest.fixture
@@ -61,10 +65,8 @@ def submitit(monkeypatch) -> Any:
 
 def _runs(tmp_path: Path, num: int, code: str = "pass") -> list[GridRun]:
     command = (sys.executable, "-c", code, "device=cpu")
-    return [
-        GridRun(index, (f"seed={index}",), command, tmp_path / f"r{index}", tmp_path / f"{index}.log")
-        for index in range(num)
-    ]
+    places = [(tmp_path / f"r{index}", tmp_path / f"{index}.log") for index in range(num)]
+    return [GridRun(index, (f"seed={index}",), command, *place) for index, place in enumerate(places)]
 
 
 def test_a_job_asks_for_what_its_runs_need_together(submitit, tmp_path: Path) -> None:
@@ -115,3 +117,82 @@ def test_processes_are_spread_evenly_over_nodes() -> None:
         Slurm(processes_per_run=3, nodes=2)
     with pytest.raises(ValueError, match="launcher.nodes=0 must be a whole number, 1 or more"):
         Slurm(nodes=0)
+
+
+def _run(folder: Path, number: int = 3) -> GridRun:
+    command = (sys.executable, "-m", "fedcomp", "seed=3", "device=cpu", "hydra.mode=RUN")
+    return GridRun(number, ("seed=3",), command, folder / "run", folder / "grid" / f"{number}.log")
+
+
+def test_all_tasks_meet_where_the_first_says(tmp_path: Path) -> None:
+    """Also where the others come first; and two runs of a job meet at two ports."""
+    runs = _run(tmp_path), _run(tmp_path, 4)
+    groups = [TorchrunGroup(6, SlurmTask("17-0", rank, 2)) for rank in (0, 1)]
+    (tmp_path / "grid").mkdir()
+    found = {}
+    for run in runs:
+        with ThreadPoolExecutor(1) as pool:
+            late = pool.submit(groups[1].part, run, lambda: False)
+            first = groups[0].part(run, lambda: False)
+            found[run.number] = first, late.result(timeout=20)
+    for run in runs:
+        first, other = found[run.number]
+        assert first.command[:3] == (sys.executable, "-m", "torch.distributed.run")
+        assert first.command[-5:] == other.command[-5:] == run.command[1:]
+        assert {"--nnodes=2", "--nproc_per_node=3", "--node_rank=0"} <= set(first.command)
+        assert {word for word in first.command if word not in other.command} == {"--node_rank=0"}
+        assert (first.log.name, other.log.name) == (f"{run.number}.log", f"{run.number}.task1.log")
+        assert first.folder == run.folder
+    ports = [next(word for word in found[number][0].command if "master_port" in word) for number in (3, 4)]
+    assert len(set(ports)) == 2
+    for run in runs:
+        groups[1].ended(run)
+        assert (tmp_path / "grid" / f".meet-17-0-{run.number}.json").exists()
+        groups[0].ended(run)
+    assert not list((tmp_path / "grid").iterdir())
+
+
+def test_a_task_that_is_stopped_does_not_wait(tmp_path: Path) -> None:
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / ".meet-17-0-3.json").write_text("[]")  # of the job before it was requeued
+    group = TorchrunGroup(2, SlurmTask("17-1", 1, 2))
+    with pytest.raises(ValueError, match="task 1 of 2: task 0 left no address in .*meet-17-1-3.json"):
+        group.part(_run(tmp_path), lambda: True)
+
+
+def test_the_task_is_what_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "4"}
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert slurm_task() == SlurmTask("9-2", 1, 4)
+
+
+def test_torchrun_passes_on_slurms_warning() -> None:
+    given = TorchrunGroup(2, SlurmTask("1-0", 0, 1)).environment(60.0)
+    assert "SIGUSR2" in given["PET_SIGNALS_TO_HANDLE"].split(",")
+    assert given["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] == "60"
+
+
+def test_a_job_asks_for_all_processes(submitit, tmp_path: Path) -> None:
+    runs = _runs(tmp_path, 2)
+    launcher = Slurm(cpus=3, mem_gb=1, runs_per_gpu=2, processes_per_run=8, nodes=2, gpus=None, sbatch=["nodes=1"])
+    assert launcher._num_gpus("cuda") == 4
+    launcher.launch(runs, tmp_path / "a" / "b" / "c", lambda run: None)
+    (executor,) = Executor.made
+    assert executor.pack == Pack(grace=60, processes=8)
+    options = executor.options
+    assert (options["nodes"], options["ntasks_per_node"]) == (2, 1)
+    assert (options["cpus_per_task"], options["mem"]) == (24, "8192M")
+    assert options["additional_parameters"] == {"nodes": "1"}
+
+
+def test_a_run_failed_if_a_part_of_it_did(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, 3)
+    for run in runs:
+        run.folder.mkdir()
+        write_status(run.folder, Status("finished", 1))
+    job = SimpleNamespace(results=lambda: [[0, 0, 1], [0, -9, 0]])
+    errors = [one.error for one in _outcomes(job, runs, 2)]
+    assert errors[0] is None
+    assert errors[1] == "killed by SIGKILL; the same command resumes it"
+    assert errors[2] == "it ended without a message; the same command resumes it"

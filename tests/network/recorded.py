@@ -1,12 +1,8 @@
 """What a small simulation sent, as its recorder has it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from fedcomp.network.exchanges import exchange_numbers, exchanges
 from fedcomp.network.traffic.file import Traffic, save
@@ -62,18 +58,3 @@ def content(traffic: Traffic, folder: Path, name: str = "one.npz") -> bytes:
 def arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
-
-
-@contextmanager
-def stopped_at(index: int, engine: type = Simulation) -> Iterator[None]:
-    """Runs end with an error in this round."""
-    plain = engine.round
-
-    def broken(self: Any, number: int, *rest: Any, **more: Any) -> Any:
-        if number == index:
-            raise ValueError("stopped")
-        return plain(self, number, *rest, **more)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "round", broken)
-        yield

@@ -24,12 +24,8 @@ COHORT = Cohort.of((0, 1), torch.full((2,), 0.5))
 
 
 def _first_exchange() -> Legs:
-    made = [
-        Leg(BROADCAST, "cohort", 2_000_000),
-        Leg(WORK, "cohort", 100),
-        Leg(UP, "cohort", np.array([500_000, 1_000_000])),
-    ]
-    return Legs((0, 1), made)
+    down, work = Leg(BROADCAST, "cohort", 2_000_000), Leg(WORK, "cohort", 100)
+    return Legs((0, 1), [down, work, Leg(UP, "cohort", np.array([500_000, 1_000_000]))])
 
 
 @looped(
@@ -70,12 +66,8 @@ def test_chances_by_hand_and_by_draws() -> None:
 
 def _aggregates(weights: str, num: int) -> np.ndarray:
     """Means of the changes 1, 2, 3 in rounds of three clients; 0 where nobody is on time."""
-    network = Given(
-        rates=tuple((np.inf, rate, 0, 0.005) for rate in (1, 2, 4)),
-        deadline=DEADLINE,
-        jitter=JITTER,
-        deadline_weights=weights,
-    )
+    rates = tuple((np.inf, rate, 0, 0.005) for rate in (1, 2, 4))
+    network = Given(rates=rates, deadline=DEADLINE, jitter=JITTER, deadline_weights=weights)
     one = Clock(network, network.links(3), Key(("run", 0)))
     deadline, cohort = Deadline(one, np.ones(3)), Cohort.of((0, 1, 2), torch.full((3,), 1 / 3))
     found = []
@@ -112,9 +104,8 @@ def _deadline(network: Any, num: int) -> tuple[Deadline, TrafficRecorder, Ledger
 
 def test_late_clients_leave_no_trace_but_their_bits() -> None:
     """As a round of the others alone: model, memories; the ledger has everybody's bits and gradients."""
-    simulation = world.simulation(
-        FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), TOPK, Compressor(Dense())), participation=world.FULL
-    )
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), TOPK, Compressor(Dense()))
+    simulation = world.simulation(algorithm, participation=world.FULL)
     num = world.NUM_CLIENTS
     rates = tuple((np.inf, 1e-5 if client in (1, 4) else 1.0, 0, 0) for client in range(num))
     network = Given(rates=rates, deadline=1.0)

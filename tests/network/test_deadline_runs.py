@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 
 from fedcomp.network.traffic.file import FILE, load
-from fedcomp.network.traffic.rounds import Round
 from fedcomp.records.metrics_file import read_lines, read_repetitions
 from fedcomp.replay.__main__ import main
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
-from tests.network.recorded import stopped_at
+from fedcomp.simulation.simulation import Simulation
+from tests.interrupted import before_round
+from tests.left import folder_of, record
+from tests.raising import raising
 
-SMALL = (
-    "rounds=6",
-    "num_clients=4",
-    "threads=1",
-    "eval_every=2",
-    "quiet=true",
-    "model.hidden=[3]",
-    "client.batch_size=40",
-)
+NETWORK = ("model.hidden=[3]", "client.batch_size=40", "threads=1")
+SMALL = ("rounds=6", "num_clients=4", "eval_every=2", *NETWORK, "quiet=true")
+
+
+SOME = ("participation=uniform", "participation.num_participants=3", "algorithm.weights=uniform")
+EF21 = ("compressor=topk", "compressor.predictor=ef21", *SOME)
 
 
 @pytest.mark.parametrize(
@@ -38,32 +37,13 @@ SMALL = (
         (("network.deadline_weights=inverse", "algorithm=scaffold"), "=inverse has no effect on algorithm=scaffold"),
         (("network.deadline_weights=lost", "algorithm=scallion"), "=lost has no effect on algorithm=scallion"),
         (("network.deadline_weights=lost", "algorithm=feddyn"), "=lost has no effect on algorithm=feddyn"),
-        (
-            (
-                "network.deadline_weights=lost",
-                "compressor=topk",
-                "compressor.predictor=ef21",
-                "algorithm.weights=uniform",
-                "participation=uniform",
-                "participation.num_participants=3",
-            ),
-            "=lost has no effect on algorithm=fedavg as configured",
-        ),
+        (("network.deadline_weights=lost", *EF21), "=lost has no effect on algorithm=fedavg as configured"),
         (("network.capacity_bps=1e6",), "is not for cells"),
         (("network.deadline=0",), "network.deadline=0 must be a number in (0, inf]"),
     ],
 )
-def test_runs_that_cannot_have_one(
-    fedcomp: Callable[..., int],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-    says: str,
-) -> None:
-    def no_round(*_: object, **__: object) -> None:
-        raise AssertionError("refused too late")
-
-    monkeypatch.setattr("fedcomp.simulation.simulation.Simulation.round", no_round)
+def test_runs_that_cannot_have_one(fedcomp, capsys, monkeypatch, options: tuple[str, ...], says: str) -> None:
+    monkeypatch.setattr(Simulation, "round", raising(AssertionError("refused too late")))
     assert fedcomp(*SMALL, "network=fixed", "network.deadline=1.0", *options) != 0
     assert says in capsys.readouterr().err
 
@@ -90,7 +70,7 @@ def test_each_repetition_of_a_study_has_its_own_late_clients(
     found = (study / FILE).read_bytes(), (study / "repetitions.jsonl").read_bytes()
 
     resumed = (*options, "name=resumed", "repeats=2", "checkpoint_every=1")
-    with stopped_at(3, MonteCarloStudy):
+    with before_round(4, raising(ValueError("stopped")), MonteCarloStudy):
         assert fedcomp(*resumed) != 0
     assert fedcomp(*resumed) == 0
     (again,) = (path.parent for path in (tmp_path / "resumed").rglob(FILE))
@@ -98,9 +78,7 @@ def test_each_repetition_of_a_study_has_its_own_late_clients(
     assert read_lines(again / "metrics.jsonl")[-1]["deadline/late"] == last["deadline/late"]
 
 
-def test_a_repetition_in_which_nobody_is_on_time_is_named(
-    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_repetition_in_which_nobody_is_on_time_is_named(fedcomp: Callable[..., int], tmp_path: Path, capsys) -> None:
     options = ("network=fixed", "network.deadline=1e-6", "repeats=2", f"output_root={tmp_path}")
     assert fedcomp(*SMALL[:-1], *options, "quiet=false") == 0
     shown = capsys.readouterr()
@@ -111,34 +89,20 @@ def test_a_repetition_in_which_nobody_is_on_time_is_named(
 def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
     fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = (
-        *SMALL,
-        "network=lognormal",
-        "network.down_bps=inf",
-        "network.up_bps=1e4",
-        "network.rtt_s=0",
-        "network.deadline=0.012",
-        "network.jitter=0.5",
-        "compressor=topk",
-        "compressor.feedback=error",
-    )
+    network = ("network=lognormal", "network.down_bps=inf", "network.up_bps=1e4", "network.rtt_s=0")
+    late = ("network.deadline=0.012", "network.jitter=0.5", "compressor=topk", "compressor.feedback=error")
+    options = (*SMALL, *network, *late)
     assert fedcomp(*options, f"output_root={tmp_path / 'whole'}") == 0
-    with stopped_at(3):
+    with before_round(4, raising(ValueError("stopped"))):
         assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") != 0
     assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") == 0
-    found = []
-    for name in ("whole", "parts"):
-        (record,) = (tmp_path / name).rglob("metrics.jsonl")
-        lines = [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(record)]
-        found.append((lines, record.with_name(FILE).read_bytes()))
-    assert found[0] == found[1]
-    lines = found[0][0]
+    lines = record(tmp_path / "whole")
+    assert lines == record(tmp_path / "parts")
+    assert len({(folder_of(tmp_path / name) / FILE).read_bytes() for name in ("whole", "parts")}) == 1
     assert 0 < lines[-1]["deadline/late"] < 1
     assert [line.get("deadline/unbiased") for line in lines] == [0, None, None, None]
     traffic = load(next((tmp_path / "whole").rglob(FILE)))
     assert traffic.deadline == 0.012
-    assert any(
-        isinstance(one, Round) and one.on_time is not None and not one.on_time.all() for one in traffic.rounds[0]
-    )
+    assert any(one.on_time is not None and not one.on_time.all() for one in traffic.rounds[0])
     assert main([str(tmp_path / "whole"), "network=lte"]) == 1
     assert "had network.deadline=0.012, which changed who learnt" in capsys.readouterr().err

@@ -74,16 +74,14 @@ class PlainClock:
         for cell in range(cells):
             who = [i for i in range(NUM) if up[i] and i % cells == cell]
             ends = [worked[i] + self._line(up[i]) / self._rate(i)[1] for i in who]
-            if capacity is not None and who:  # tests/network/test_cell.py checks these
+            if capacity is not None and who:  # tests/network/test_clock.py checks these
                 parts = ([worked[i] for i in who], [self._line(up[i]) for i in who], [self._rate(i)[1] for i in who])
                 ends = shared_uplink(*(np.array(part, dtype=float) for part in parts), capacity).tolist()
             for i, end in zip(who, ends, strict=True):
                 there[i] = end + self.rates[i][2] / 2
         return there
 
-    def _amounts(
-        self, exchange: list[Leg], legs: Legs, gone: frozenset[int]
-    ) -> tuple[list[int], list[tuple[int, list[int]]], list[int], list[int]]:
+    def _amounts(self, exchange: list[Leg], legs: Legs, gone: frozenset[int]) -> tuple[list, list, list, list]:
         """Bits down by client, (bits, receivers) of what goes once, gradients and bits up by client."""
         down, work, up, multicast = [0] * NUM, [0] * NUM, [0] * NUM, self.options.get("down") == "multicast"
         once: dict[Any, tuple[int, list[int]]] = {}  # what is of one kind, to the same clients, is one transmission
@@ -98,9 +96,8 @@ class PlainClock:
                 for i, bits in zip(ids, each, strict=True):
                     to[i] += bits
                 continue
-            total = (
-                int(np.sum(amount)) if kind == BROADCAST else sum(each) - (each[0] if kind == XOR_RELAY and each else 0)
-            )
+            saved = each[0] if kind == XOR_RELAY and each else 0
+            total = int(np.sum(amount)) if kind == BROADCAST else sum(each) - saved
             if multicast and ids and total and (kind == BROADCAST or len(ids) > 1):
                 once[kind, who] = (once.get((kind, who), (0, ids))[0] + total, ids)
             for i, own in zip(ids, each, strict=True):

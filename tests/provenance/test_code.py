@@ -15,10 +15,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = {
         "quarter_.py": "import beside_, torch, json\nraise SystemExit('nothing is executed')\n",
         "beside_.py": "from lab_.deep import tools\nimport missing_\n",
-        "unused_.py": "",
-        "lab_/__init__.py": "",
-        "lab_/shared.py": "",
-        "lab_/other.py": "",
+        **dict.fromkeys(("unused_.py", "lab_/__init__.py", "lab_/shared.py", "lab_/other.py"), ""),
         "lab_/deep/__init__.py": "from .. import shared\n",
         "lab_/deep/tools.py": "from .more import thing\nfrom ..shared import thing\nfrom fedcomp.wire import Link\n",
         "lab_/deep/more.py": "import beside_\nthing = 1\n",
@@ -41,10 +38,7 @@ LAB = ["beside_.py", "lab_/__init__.py", "lab_/deep/__init__.py", "lab_/deep/mor
         ("quarter_.Quarter", [*LAB, "lab_/shared.py", "quarter_.py"]),
         ("lab_.shared.Thing.make", ["lab_/__init__.py", "lab_/shared.py"]),
         ("space_.one.f", ["space_/one.py", "space_/two.py"]),
-        ("missing_.f", []),
-        ("torch.nn.Linear", []),
-        ("PIL.Image.open", []),
-        ("collections.OrderedDict", []),
+        *((name, []) for name in ("missing_.f", "torch.nn.Linear", "PIL.Image.open", "collections.OrderedDict")),
         ("fedcomp.compressor.sparsifiers.topk.TopK", []),
     ],
 )

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedcomp.config.identity import config_hash
 from fedcomp.provenance import check, code
-from fedcomp.records.provenance import Provenance, read_provenance
+from fedcomp.provenance.check import RunInputs
+from fedcomp.records.provenance import Fingerprint, Provenance, read_provenance
 from fedcomp.records.reader import read_runs
 from fedcomp.records.status import read_status
 from fedcomp.reporting.build import report
@@ -19,6 +21,8 @@ from fedcomp.reporting.content import Options
 from fedcomp.reporting.group import group
 from fedcomp.reporting.notes import made_with
 from fedcomp.tracking.contract import Jsonl
+from fedcomp.training.build import _check_same_inputs
+from tests.interrupted import stopped_after
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
 Command = Callable[..., int]
@@ -38,15 +42,9 @@ def csv(table: Path) -> tuple[str, ...]:
     return (*TINY, *options, "model=linear")
 
 
-def _stop(fedcomp: Command, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+def _stop(fedcomp: Command, *arguments: str) -> None:
     """The run is stopped after round 2."""
-
-    def log(self: Jsonl, record: dict) -> None:
-        if record["round"] == 3:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Jsonl, "log", log)
+    with stopped_after(3):
         assert fedcomp(*arguments) == 130
 
 
@@ -56,9 +54,7 @@ def _folder(root: Path) -> Path:
 
 
 def _kept(root: Path) -> Provenance:
-    found = read_provenance(_folder(root))
-    assert found is not None
-    return found
+    return read_provenance(_folder(root))
 
 
 def _made_with(root: Path) -> list[str]:
@@ -82,10 +78,8 @@ def test_a_run_says_what_it_was_made_with(fedcomp: Command, tmp_path: Path, csv:
     assert session.start <= session.end
 
 
-def test_a_changed_label_is_refused_accepted_and_noted(
-    fedcomp: Command, tmp_path: Path, monkeypatch, capsys, csv: tuple[str, ...], table: Path
-) -> None:
-    _stop(fedcomp, monkeypatch, *csv)
+def test_a_changed_label_is_refused_accepted_and_noted(fedcomp, tmp_path: Path, capsys, csv, table: Path) -> None:
+    _stop(fedcomp, *csv)
     record = (_folder(tmp_path) / "metrics.jsonl").read_bytes()
     before = _kept(tmp_path)
     _relabel(table)
@@ -95,7 +89,6 @@ def test_a_changed_label_is_refused_accepted_and_noted(
     assert "data or code have changed since this run's last session: data: mine.csv has changed" in line
     assert "accept_changes=true" in line
     status = read_status(_folder(tmp_path))
-    assert status is not None
     assert (status.state, status.round) == ("failed", 3)
     assert _kept(tmp_path) == before
     assert (_folder(tmp_path) / "metrics.jsonl").read_bytes() == record
@@ -111,9 +104,7 @@ def test_a_changed_label_is_refused_accepted_and_noted(
     assert words == "data: mine.csv has changed (accept_changes=true)"
 
 
-def test_a_finished_run_of_other_data_is_no_result(
-    fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...], table: Path
-) -> None:
+def test_a_finished_run_of_other_data_is_no_result(fedcomp, capsys, csv, table: Path) -> None:
     """By itself and in a grid, until it is run anew; or its result is kept, and that is said."""
     grid = ("-m", "seed=0,1")
     assert fedcomp(*csv, *grid) == 0
@@ -134,17 +125,15 @@ def test_a_finished_run_of_other_data_is_no_result(
     assert fedcomp(*csv, "seed=1") == 0, "put back, it is the same again"
 
 
-def test_a_study_keeps_it_too(
-    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...], table: Path
-) -> None:
-    _stop(fedcomp, monkeypatch, *csv, "repeats=2")
+def test_a_study_keeps_it_too(fedcomp, capsys, csv, table: Path) -> None:
+    _stop(fedcomp, *csv, "repeats=2")
     _relabel(table)
     assert fedcomp(*csv, "repeats=2") == 1
     assert "data: mine.csv has changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_picture_more(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, finished: bool) -> None:
+def test_a_picture_more(fedcomp: Command, tmp_path: Path, capsys, finished: bool) -> None:
     pictures = tmp_path / "pictures"
     for split in ("train", "test"):
         for name in ("cat", "dog"):
@@ -155,7 +144,7 @@ def test_a_picture_more(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, f
     if finished:
         assert fedcomp(*options) == 0
     else:
-        _stop(fedcomp, monkeypatch, *options)
+        _stop(fedcomp, *options)
     _draw(pictures / "train" / "dog" / "new.png", 9)
     capsys.readouterr()
     assert fedcomp(*options) == 1
@@ -181,9 +170,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
         "    samples = Samples(numbers(), numbers().sum(1, keepdim=True))\n"
         "    return Dataset('own', samples, samples, 'regression', 1)\n"
     )
-    (folder / "own_numbers.py").write_text(
-        "import torch\ndef numbers():\n    return torch.arange(24.0).reshape(12, 2) / 24\n"
-    )
+    numbers = "import torch\ndef numbers():\n    return torch.arange(24.0).reshape(12, 2) / 24\n"
+    (folder / "own_numbers.py").write_text(numbers)
     monkeypatch.setattr(sys, "path", list(sys.path))
     _forget()
     yield ("--config-dir", str(folder), *TINY, "dataset=own", "model=linear")
@@ -200,13 +188,11 @@ def _forget() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("edit", ["# no more\n", "numbers = lambda: torch.ones(12, 2)\n"])
-def test_own_code_and_what_it_imports(
-    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, mine: tuple[str, ...], finished: bool, edit: str
-) -> None:
+def test_own_code_and_what_it_imports(fedcomp, tmp_path: Path, capsys, mine, finished: bool, edit: str) -> None:
     if finished:
         assert fedcomp(*mine) == 0
     else:
-        _stop(fedcomp, monkeypatch, *mine)
+        _stop(fedcomp, *mine)
     kept = _kept(tmp_path)
     assert list(kept.code) == ["own_data.py", "own_numbers.py"]
     assert sorted(kept.data) == ["mean", "std", "test.x", "test.y", "train.x", "train.y"]
@@ -223,7 +209,7 @@ def test_own_code_and_what_it_imports(
 
 @pytest.mark.thorough
 def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...]) -> None:
-    _stop(fedcomp, monkeypatch, *csv)
+    _stop(fedcomp, *csv)
     now = {**check.versions(), "torch": "9.9"}
     monkeypatch.setattr(check, "versions", lambda: now)
     capsys.readouterr()
@@ -238,13 +224,11 @@ def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monke
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_an_earlier_fedcomp_goes_on_and_says_so(
-    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...], finished: bool
-) -> None:
+def test_a_run_of_an_earlier_fedcomp_goes_on_and_says_so(fedcomp, tmp_path: Path, capsys, csv, finished) -> None:
     if finished:
         assert fedcomp(*csv) == 0
     else:
-        _stop(fedcomp, monkeypatch, *csv)
+        _stop(fedcomp, *csv)
     folder = _folder(tmp_path)
     (folder / "provenance.json").unlink()
     capsys.readouterr()
@@ -275,9 +259,7 @@ def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, caps
     assert line.startswith("NOT THE SAME DATA of csv: mine.csv 00000000 (1 runs); mine.csv ")
 
 
-def test_one_that_is_deleted_while_the_run_lasts_is_written_again(
-    fedcomp: Command, tmp_path: Path, monkeypatch, csv: tuple[str, ...]
-) -> None:
+def test_one_that_is_deleted_while_the_run_lasts_is_written_again(fedcomp, tmp_path: Path, monkeypatch, csv) -> None:
     def log(self: Jsonl, record: dict) -> None:
         for path in tmp_path.rglob("provenance.json"):
             path.unlink()
@@ -289,16 +271,10 @@ def test_one_that_is_deleted_while_the_run_lasts_is_written_again(
 
 
 def test_accepting_changes_is_no_setting_of_a_run() -> None:
-    from fedcomp.config.identity import config_hash
-
     assert config_hash({"rounds": 3, "accept_changes": True}) == config_hash({"rounds": 3})
 
 
 def test_processes_on_other_data_are_refused() -> None:
-    from fedcomp.provenance.check import RunInputs
-    from fedcomp.records.provenance import Fingerprint
-    from fedcomp.training.build import _check_same_inputs
-
     parts = {"mine.csv": Fingerprint("aa", 1, 3)}
     mine = RunInputs(parts, {}, parts)
     _check_same_inputs(mine, mine)

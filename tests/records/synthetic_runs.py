@@ -47,30 +47,14 @@ def make_run(tmp_path: Path) -> MakeRun:
         folder: str | None = None,
     ) -> Path:
         place = tmp_path / "outputs" / "demo" / (folder or method) / f"seed={seed}"
-        whole = {
-            "seed": seed,
-            "name": "demo",
-            "rounds": 20,
-            "compressor": {"_target_": f"fedcomp.compressor.{method}.Codec"},
-            **(config or {}),
-        }
+        compressor = {"_target_": f"fedcomp.compressor.{method}.Codec"}
+        whole = {"seed": seed, "name": "demo", "rounds": 20, "compressor": compressor, **(config or {})}
         quality = lines or [{"test/accuracy": value, "test/loss": 1 - value} for value in accuracies]
-        record = [
-            {
-                "round": 10 * index,
-                "bits/uplink": 1000 * index,
-                "bits/downlink": 32_000 * index,
-                "bits/total": 33_000 * index,
-                "bpp/uplink": 1.0,
-                "bpp/downlink": 32.0,
-                "bpp/broadcast": 3.2,
-                "bpp/total": 33.0,
-                "seconds": 4.0 * index,
-                **(extra or {}),
-                **own,
-            }
-            for index, own in enumerate(quality)
-        ]
+        bpp = {"bpp/uplink": 1.0, "bpp/downlink": 32.0, "bpp/broadcast": 3.2, "bpp/total": 33.0}
+        record = []
+        for index, own in enumerate(quality):
+            bits = {"bits/uplink": 1000 * index, "bits/downlink": 32_000 * index, "bits/total": 33_000 * index}
+            record.append({"round": 10 * index, **bits, **bpp, "seconds": 4.0 * index, **(extra or {}), **own})
         return write_run(place, whole, state, 10 * max(0, len(quality) - 1), record, error)
 
     return make

@@ -9,11 +9,10 @@ import pytest
 from fedcomp.records.atomic_write import atomic_path, write_atomically
 from fedcomp.records.run_folder import owned
 from fedcomp.records.status import Status, read_status, write_status
+from tests.raising import raising
 
 
-def test_the_file_is_synced_before_its_renaming_and_the_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_synced_before_its_renaming_and_the_folder_after(tmp_path: Path, monkeypatch) -> None:
     events = []
     fsync, replace = os.fsync, os.replace
 
@@ -31,16 +30,11 @@ def test_the_file_is_synced_before_its_renaming_and_the_folder_after(
     assert events == ["file", "renaming", "folder"]
 
 
-def test_a_disk_that_fails_to_keep_the_content_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_to_keep_the_content_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "status.json"
     write_atomically(path, b"old")
 
-    def fail(descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", raising(OSError(5, "Input/output error")))
     with pytest.raises(ValueError, match="cannot write .*: Input/output error"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
@@ -61,15 +55,10 @@ def test_status_comes_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
 
 
-def test_a_write_that_dies_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_dies_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch) -> None:
     write_status(tmp_path, Status("running", 3))
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "replace", raising(OSError(28, "No space left on device")))
     with pytest.raises(ValueError, match="No space left on device"):
         write_status(tmp_path, Status("finished", 9))
     assert read_status(tmp_path) == Status("running", 3)

@@ -11,6 +11,7 @@ from fedcomp.records.metrics_file import Record, read_lines
 from fedcomp.records.reader import RunFiles, find_runs, read_run, read_runs
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
+from tests.refused import one_line_error
 
 
 def test_lines_come_back_exactly(tmp_path: Path) -> None:
@@ -32,11 +33,8 @@ def test_the_file_is_valid_json_and_says_what_was_not_finite(tmp_path: Path) -> 
     assert raw["nonfinite"] == {"test/loss": "nan", "train/loss": "inf", "x": "-inf"}
     (line,) = read_lines(record.path)
     assert math.isnan(line["test/loss"])
-    assert (line["train/loss"], line["x"], sorted(line)) == (
-        math.inf,
-        -math.inf,
-        ["round", "test/loss", "train/loss", "x"],
-    )
+    assert (line["train/loss"], line["x"]) == (math.inf, -math.inf)
+    assert sorted(line) == ["round", "test/loss", "train/loss", "x"]
 
 
 def test_a_half_written_last_line_is_not_read_and_not_continued(tmp_path: Path) -> None:
@@ -97,9 +95,8 @@ def test_unreadable_file_and_unwritable_folder_are_one_line(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="cannot read"):
         read_lines(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="choose another output folder") as caught:
+    with one_line_error("choose another output folder"):
         Record(tmp_path / "file" / "run")
-    assert "\n" not in str(caught.value)
 
 
 def test_every_run_is_found_once_with_its_state(make_run: MakeRun, tmp_path: Path) -> None:
@@ -135,9 +132,7 @@ def test_each_file_of_a_run_alone(make_run: MakeRun) -> None:
     files = RunFiles(folder)
     assert (files.seed, files.begun, files.held) == (3, True, False)
     config, status = files.config(), files.status()
-    assert config is not None
     assert config["client"] == {"_target_": "fedcomp.sgd.Sgd"}, "the room of a class differs between versions"
-    assert status is not None
     assert (status.state, status.round) == ("finished", 20)
     assert [line["test/accuracy"] for line in files.lines()] == [0.1, 0.9, 0.4]
     last, best = files.latest()

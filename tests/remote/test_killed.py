@@ -24,18 +24,10 @@ from fedcomp.wire import Ledger
 from tests.docs.pages import ROOT
 
 CLIENTS, ROUNDS = 3, 200
-OPTIONS = (
-    f"num_clients={CLIENTS}",
-    f"rounds={ROUNDS}",
-    "eval_every=10",
-    "checkpoint_every=4",
-    "compressor=topk",
-    "compressor.feedback=error",
-    "participation=uniform",
-    "participation.num_participants=2",
-    "pictures=false",
-    "threads=1",
-)
+RUN = (f"num_clients={CLIENTS}", f"rounds={ROUNDS}", "eval_every=10", "checkpoint_every=4")
+METHOD = ("compressor=topk", "compressor.feedback=error")
+PART = ("participation=uniform", "participation.num_participants=2")
+OPTIONS = (*RUN, *METHOD, *PART, "pictures=false", "threads=1")
 SECONDS = 240.0
 
 

@@ -2,14 +2,13 @@
 
 import socket
 import threading
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from multiprocessing.connection import Client
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.check import noninterference
 from fedcomp.core.pytree import flatten
 from fedcomp.remote.client_end import ClientEnd
@@ -18,6 +17,7 @@ from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import check_possible
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
+from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
 from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
 
@@ -70,15 +70,6 @@ def test_the_few_cases_exist_and_most_are_possible() -> None:
     possible = {case.name for case in CASES if _possible(case)}
     assert set(FEW) <= possible
     assert len(possible) >= 114
-
-
-@dataclass(frozen=True)
-class ServerPeeks(FedAvg):
-    """The server adds what clients' error memories, which stay at home, hold in the mean."""
-
-    def round(self, state, cohort, ctx):
-        new, metrics = super().round(state, cohort, ctx)
-        return replace(new, theta=new.theta + 0.01 * new.uplink.sender.mean(0)), metrics
 
 
 def test_a_peek_is_seen(tmp_path: Path) -> None:

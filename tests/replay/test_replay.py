@@ -1,43 +1,30 @@
 """A replay says exactly what a run under the other network would have recorded, and refuses what it cannot say."""
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedcomp.network.traffic.file import FILE
 from fedcomp.replay.__main__ import main
 from fedcomp.replay.networks import networks
+from tests.interrupted import before_round
 from tests.left import folder_of, record
+from tests.raising import raising
 
-SMALL = (
-    "rounds=5",
-    "pictures=false",
-    "num_clients=4",
-    "threads=1",
-    "eval_every=2",
-    "quiet=true",
-    "model.hidden=[3]",
-    "client.batch_size=40",
-)
+NETWORK = ("model.hidden=[3]", "client.batch_size=40", "threads=1")
+SMALL = ("rounds=5", "num_clients=4", "eval_every=2", *NETWORK, "pictures=false", "quiet=true")
+TWO = ("participation=uniform", "participation.num_participants=2")
 METHODS = {
     "fedavg": ("client.steps=2",),
     "topk": ("compressor=topk", "compressor.positions=rice", "compressor@downlink=sign", "partition=dirichlet"),
     "gr": ("algorithm=bicompfl_gr", "algorithm.allocation=adaptive", "client.steps=2"),
-    "fedscalar": (
-        "algorithm=fedscalar", "algorithm.sends=scalar", "participation=uniform", "participation.num_participants=2",
-    ),
+    "fedscalar": ("algorithm=fedscalar", "algorithm.sends=scalar", *TWO),
     "empty": ("participation=bernoulli", "participation.probability=0.2", "repeats=2"),
-}  # fmt: skip
+}
+SLOW = ("network.seconds_per_gradient=1e-4",)
 KINDS = {
-    "lognormal": (
-        "network=lte",
-        "network.jitter=0.3",
-        "network.seconds_per_gradient=1e-4",
-        "network.spread_gradient=3",
-    ),
+    "lognormal": ("network=lte", "network.jitter=0.3", "network.spread_gradient=3", *SLOW),
     "shared": ("network=cell_20", "network.cells=2", "network.trailing=wait", "network.start_s=0.1"),
     "csv": ("network=csv", "network.path={path}", "network.down=multicast"),
     "headers": ("network=symmetric_10", "network.header={{message: 22, packet: 40, payload: 1460}}"),
@@ -77,9 +64,7 @@ def test_times_of_a_run_without_a_network(fedcomp: Fedcomp, tmp_path: Path, caps
 
 
 @pytest.mark.thorough
-def test_what_cannot_be_replayed(
-    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_replayed(fedcomp: Fedcomp, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fedcomp(*SMALL, f"output_root={tmp_path / 'plain'}") == 0
     assert main([str(tmp_path / "plain"), "network=lte"]) == 1
     assert "has no traffic.npz, from which times follow" in capsys.readouterr().err
@@ -105,9 +90,7 @@ def test_what_cannot_be_replayed(
     assert "is the run itself" in capsys.readouterr().err
 
 
-def test_runs_without_a_record_or_a_config(
-    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_without_a_record_or_a_config(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*SMALL, "network=fixed", f"output_root={tmp_path}") == 0
     folder = folder_of(tmp_path)
     (folder / "metrics.jsonl").unlink()
@@ -121,20 +104,9 @@ def test_runs_without_a_record_or_a_config(
     assert "finish it first" not in said
 
 
-def test_an_unfinished_run_is_taken_with_partial_alone(
-    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedcomp.simulation.simulation import Simulation
-
-    plain, count = Simulation.round, itertools.count()
-
-    def broken(self: Simulation, *rest: Any, **more: Any) -> Any:
-        if next(count) == 3:
-            raise ValueError("stopped")
-        return plain(self, *rest, **more)
-
-    monkeypatch.setattr(Simulation, "round", broken)
-    assert fedcomp(*SMALL, "network=fixed", "checkpoint_every=1", f"output_root={tmp_path}") != 0
+def test_an_unfinished_run_is_taken_with_partial_alone(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
+    with before_round(4, raising(ValueError("stopped"))):
+        assert fedcomp(*SMALL, "network=fixed", "checkpoint_every=1", f"output_root={tmp_path}") != 0
     assert main([str(tmp_path), "network=lte"]) == 1
     assert "finish it first, or give --partial" in capsys.readouterr().err
     assert main([str(tmp_path), "network=lte", "--partial"]) == 0

@@ -13,18 +13,16 @@ from fedcomp.reporting.notes import left_out
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
-TOPK = "fedcomp.compressor.sparsifiers.topk.TopK"
-SIGN = "fedcomp.compressor.quantisers.sign.Sign"
+TOPK, SIGN = "fedcomp.compressor.sparsifiers.topk.TopK", "fedcomp.compressor.quantisers.sign.Sign"
+SIGN_PART, TOPK_PART = {"_target_": SIGN}, {"_target_": TOPK, "fraction": 0.03}
+ONE_SIGN = {"compressor": SIGN_PART, "downlink": SIGN_PART}
+ONE_TOPK = {"compressor": TOPK_PART, "downlink": SIGN_PART}
 
 
 def test_runs_that_differ_by_seed_are_one_group(make_run: MakeRun, tmp_path: Path) -> None:
     for seed in (10, 2, 0):
-        make_run(
-            "sign",
-            seed,
-            [0.1, 0.5],
-            config={"device": f"cuda:{seed}", "dataset": {"root": f"/{seed}"}, "tracker": {"x": seed}},
-        )
+        config = {"device": f"cuda:{seed}", "dataset": {"root": f"/{seed}"}, "tracker": {"x": seed}}
+        make_run("sign", seed, [0.1, 0.5], config=config)
     make_run("topk", 0, [0.1, 0.6])
     groups = group(read_runs([tmp_path]))
     assert [(one.label, [run.seed for run in one.runs]) for one in groups] == [("sign", [0, 2, 10]), ("topk", [0])]
@@ -34,12 +32,8 @@ def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5])
     make_run("topk", 0, [0.1], state="failed", error="boom")
     make_run("randk", 0, [])
-    make_run(
-        "twin",
-        0,
-        [0.1, 0.5],
-        config={"compressor": {"_target_": "fedcomp.compressor.quantisers.sign.Codec"}, "name": "x"},
-    )
+    twin = {"compressor": {"_target_": "fedcomp.compressor.quantisers.sign.Codec"}, "name": "x"}
+    make_run("twin", 0, [0.1, 0.5], config=twin)
     runs = read_runs([tmp_path])
     groups = group(runs)
     assert [one.label for one in groups] == ["sign"]
@@ -61,29 +55,13 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
 @looped(
     "configs, names",
     [
+        ([{"compressor": TOPK_PART}, {"compressor": SIGN_PART}], ["topk fraction=0.03", "sign"]),
+        ([{"a": {"_target_": TOPK, "fraction": f}, "lr": 0.1} for f in (0.03, 0.1)], ["fraction=0.03", "fraction=0.1"]),
         (
-            [{"compressor": {"_target_": TOPK, "fraction": 0.03}}, {"compressor": {"_target_": SIGN}}],
-            ["topk fraction=0.03", "sign"],
-        ),
-        (
-            [{"compressor": {"_target_": TOPK, "fraction": f}, "lr": 0.1} for f in (0.03, 0.1)],
-            ["fraction=0.03", "fraction=0.1"],
-        ),
-        (
-            [
-                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": SIGN}},
-                {"compressor": {"_target_": TOPK, "fraction": 0.03}, "downlink": {"_target_": SIGN}},
-                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": TOPK, "fraction": 0.03}},
-            ],
+            [ONE_SIGN, ONE_TOPK, {"compressor": SIGN_PART, "downlink": TOPK_PART}],
             ["sign ↑↓", "topk ↑ fraction=0.03 sign ↓", "sign ↑ topk ↓ fraction=0.03"],
         ),
-        (
-            [
-                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": SIGN}},
-                {"compressor": {"_target_": TOPK, "fraction": 0.03}, "downlink": {"_target_": SIGN}},
-            ],
-            ["sign", "topk fraction=0.03"],
-        ),
+        ([ONE_SIGN, ONE_TOPK], ["sign", "topk fraction=0.03"]),
         ([{"a": {"lr": 1}, "b": {"lr": 2}}, {"a": {"lr": 3}, "b": {"lr": 4}}], ["a.lr=1 b.lr=2", "a.lr=3 b.lr=4"]),
         ([{"algorithm": {"_target_": "fedcomp.algorithm.fedpm.FedPM", "rate": 1}, "lr": 1}], ["fedpm"]),
         (
@@ -111,23 +89,18 @@ def test_what_methods_are_compared_on_is_no_part_of_their_names(make_run: MakeRu
         for method in ("sign", "topk"):
             make_run(method, 0, [0.1, 0.5], config=_on(dataset, lr=lr), folder=f"{dataset}-{method}")
     groups = group(read_runs([tmp_path]))
-    assert [(one.place, one.label) for one in groups] == [
-        ("digits", "sign"),
-        ("digits", "topk"),
-        ("mnist", "sign"),
-        ("mnist", "topk"),
-    ]  # the learning rate goes with the dataset, so it tells no two methods apart
+    wanted = [(dataset, method) for dataset in ("digits", "mnist") for method in ("sign", "topk")]
+    assert [(one.place, one.label) for one in groups] == wanted, (
+        "the learning rate, which goes with the dataset, is none"
+    )
 
 
 def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_run: MakeRun, tmp_path: Path) -> None:
     for alpha in (0.1, 1.0, 10.0):
         partition = {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": alpha}
         make_run("sign", 0, [0.1, 0.5], config={"partition": partition}, folder=f"{alpha}")
-    assert [(one.setting, one.label) for one in group(read_runs([tmp_path]))] == [
-        ((), "alpha=0.1"),
-        ((), "alpha=1"),
-        ((), "alpha=10"),
-    ]
+    found = [(one.setting, one.label) for one in group(read_runs([tmp_path]))]
+    assert found == [((), "alpha=0.1"), ((), "alpha=1"), ((), "alpha=10")]
 
 
 @pytest.mark.parametrize("methods", [("sign", "topk"), ("sign",)])
@@ -150,9 +123,7 @@ def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path,
     assert len(names) == len(networks) * len(methods)
 
 
-def test_options_without_effect_and_where_and_how_visibly_a_run_happens_split_no_group(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_options_without_effect_and_how_a_run_happens_split_no_group(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="before")
     later = {"tf32": None, "figures": [{"name": "x", "y": "mse"}], "wire": "packed", "chunk_size": None}
     make_run("sign", 1, [0.1, 0.5], config=later, folder="after")
@@ -190,12 +161,8 @@ def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> No
 
 def test_methods_are_named_by_their_first_word() -> None:
     labels = ["dense", "topk fraction=0.1", "qsgd bits=2", "qsgd bits=4"]
-    assert list(in_order(labels, ["topk", "qsgd bits=4"])) == [
-        "topk fraction=0.1",
-        "qsgd bits=4",
-        "dense",
-        "qsgd bits=2",
-    ]
+    wanted = ["topk fraction=0.1", "qsgd bits=4", "dense", "qsgd bits=2"]
+    assert list(in_order(labels, ["topk", "qsgd bits=4"])) == wanted
     assert in_order(labels, ["Ours"], {"topk": "Ours"})["topk fraction=0.1"] == "Ours"
     with pytest.raises(ValueError, match="no method is called 'qsgd' .there are: qsgd bits=2"):
         in_order(labels, ["qsgd"])

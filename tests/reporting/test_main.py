@@ -1,14 +1,16 @@
 """The command: tables, what is not in them, files, errors of one line, exit statuses."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from fedcomp.reporting import content
+from fedcomp.reporting import build, content
 from fedcomp.reporting.__main__ import main
+from fedcomp.reporting.pictures.picture import Picture
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -34,9 +36,7 @@ def test_report(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "topk/seed=1: running" in (outputs / "report" / "report.html").read_text()
 
 
-def test_only_unfinished_runs_are_listed_and_nothing_is_written(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_unfinished_runs_are_listed_and_nothing_is_written(make_run: MakeRun, tmp_path: Path, capsys) -> None:
     make_run("sign", 0, [0.1], state="interrupted")
     assert main([str(tmp_path)]) == 1
     assert "interrupted" in capsys.readouterr().out
@@ -72,9 +72,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit status" in shown
 
 
-def test_a_grid_too_large_to_print_says_so(
-    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grid_too_large_to_print_says_so(make_run: MakeRun, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr(content, "MAX_PANELS", 9)
     monkeypatch.setattr(content, "FIRST_PANELS", 4)
     make_run("sign", 0, [0.1, 0.7, 0.8])
@@ -106,3 +104,18 @@ def test_files_are_written_if_nobody_reads_the_table(make_run: MakeRun, tmp_path
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "outputs" / "report" / "report.html").is_file()
+
+
+def killed(picture: Picture, paths: list[Path]) -> None:
+    """As the kernel does where memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.thorough
+def test_a_killed_drawing_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "draw", killed)
+    monkeypatch.setattr(build, "FEW_PANELS", -1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    pictures = [Picture(name, "", "", (), 1, ()) for name in ("one", "two")]
+    with pytest.raises(ValueError, match=r"killed \(out of memory\?\); the tables and report.html are in .*again$"):
+        build.draw_all(pictures, tmp_path)

@@ -1,10 +1,13 @@
-"""Which of a run's values is its best, and whether a value is as good as a target."""
+"""Which of a run's values is its best, which reach a target, and what is said beside the table."""
 
 import math
 from pathlib import Path
 
-from fedcomp.records.reader import RecordedRun
+from fedcomp.records.reader import RecordedRun, read_runs
+from fedcomp.reporting import notes
+from fedcomp.reporting.group import group
 from fedcomp.reporting.metrics import metric, qualities, recorded
+from tests.records.synthetic_runs import MakeRun
 
 
 def test_the_best_is_finite_where_any_is_and_else_the_first() -> None:
@@ -40,3 +43,40 @@ def test_a_target_is_reached_at_the_target() -> None:
     assert [accuracy.reaches(value, 0.9) for value in (0.89, 0.9, 0.91)] == [False, True, True]
     assert [loss.reaches(value, 0.9) for value in (0.89, 0.9, 0.91)] == [True, True, False]
     assert not accuracy.reaches(math.nan, 0.9)
+
+
+def test_values_that_are_no_numbers_are_named_with_their_round(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5])
+    folder = make_run("topk", 0, [0.1, 0.5, math.nan, math.nan], extra={"estimate/excess": math.inf})
+    assert notes.not_finite(group(read_runs([tmp_path]))) == [
+        f"{folder}: estimate/excess is inf from round 0, test/accuracy is nan from round 20, "
+        "test/loss is nan from round 20; in the table, its means are not finite either"
+    ]
+
+
+def test_gaps(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        make_run("sign", seed, [0.1, 0.5, 0.6])
+    make_run("topk", 1, [0.1, 0.5], config={"rounds": 10})
+    uneven = make_run("randk", 0, [0.1, 0.5, 0.6])
+    for seed in (1, 2):
+        make_run("randk", seed, [0.1, 0.5, 0.6])
+    lines = (uneven / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (uneven / "metrics.jsonl").write_text(lines[0] + lines[2])
+    groups = group(read_runs([tmp_path]))
+    said = notes.gaps(groups, qualities(run for one in groups for run in one.runs))
+    assert said == [
+        "topk has no finished run of seed 0, 2; others have",
+        "runs of different lengths are compared: 10 rounds: topk; 20 rounds: randk, sign",
+        "randk: its seeds were evaluated at different rounds; curves show the 2 shared",
+    ]
+
+
+def test_a_run_without_any_quality_is_named(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5])
+    make_run("topk", 0, [], lines=[{"train/loss": 1.0}])
+    groups = group(read_runs([tmp_path]))
+    assert notes.gaps(groups, qualities(run for one in groups for run in one.runs)) == [
+        "runs of different lengths are compared: 0 rounds: topk; 10 rounds: sign",
+        "no quality was recorded by topk",
+    ]

@@ -32,11 +32,8 @@ def test_who_is_on_the_front(outputs: Path) -> None:
     groups = group(read_runs([outputs]))
     assert fronts(groups) == []
     (found,) = fronts(groups, wanted=True)
-    assert [(one.group.label, *one.ends) for one in found.points] == [
-        ("randk", 0.7, 1e5),
-        ("sign", pytest.approx(0.7), 1e5),
-        ("topk", 0.9, 1e6),
-    ]
+    points = [(one.group.label, *one.ends) for one in found.points]
+    assert points == [("randk", 0.7, 1e5), ("sign", pytest.approx(0.7), 1e5), ("topk", 0.9, 1e6)]
     assert [one.group.label for one in found.dominated] == ["qsgd"]
     assert found.hypervolume == pytest.approx(0.7)
     (panel,) = picture([found]).panels
@@ -56,12 +53,13 @@ def test_a_front_is_written(outputs: Path, capsys: pytest.CaptureFixture[str]) -
     assert said in (report / "front.md").read_text()
     assert "hypervolume 0.700" in (report / "report.html").read_text()
     rows = list(csv.DictReader((report / "front.csv").open()))
-    assert [(row["method"], row["front"], row["bits"]) for row in rows] == [
-        ("randk", "1", "100000.0"),
-        ("sign", "1", "100000.0"),
-        ("topk", "1", "1000000.0"),
-        ("qsgd", "0", "1000000.0"),
+    assert [(row["method"], row["front"]) for row in rows] == [
+        ("randk", "1"),
+        ("sign", "1"),
+        ("topk", "1"),
+        ("qsgd", "0"),
     ]
+    assert [row["bits"] for row in rows] == ["100000.0"] * 2 + ["1000000.0"] * 2
 
 
 def test_runs_of_a_search_for_a_front_ask_for_it(make_run: MakeRun, tmp_path: Path) -> None:

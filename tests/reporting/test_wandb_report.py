@@ -11,11 +11,9 @@ from fedcomp.reporting import build
 from fedcomp.reporting.__main__ import main
 from fedcomp.tracking import wandb_workspace
 from fedcomp.tracking.wandb_files import read_pieces, recorded_runs
-from tests.tracking.conftest import without_account
-from tests.tracking.interrupted_runs import power_cut
+from tests.interrupted import power_cut
 from tests.tracking.wandb_pieces import pieces
 
-__all__ = ["without_account"]
 pytestmark = pytest.mark.usefixtures("without_account")
 QUICK = ("tracker=wandb", "tracker.project=bits", "num_clients=5", "client.batch_size=40", "checkpoint_every=2")
 
@@ -39,9 +37,7 @@ def _table(folder: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.thorough
-def test_reports_from_wandbs_files_are_those_of_the_runs(
-    outputs: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_from_wandbs_files_are_those_of_the_runs(outputs: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     """And the report goes back to W&B, if it can."""
     monkeypatch.setattr(build, "draw_all", lambda *_: None)
     runs = recorded_runs(read_pieces([outputs]))
@@ -84,13 +80,6 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys, monkeypatch: pytest
 def test_the_view_groups_methods_over_bits() -> None:
     pytest.importorskip("wandb_workspaces", reason="no wandb-workspaces here: pip install 'fedcomp[wandb]'")
     spec = wandb_workspace.workspace("somebody", "bits")._to_model().spec.model_dump_json(by_alias=True)
-    for word in (
-        "bits/total",
-        "bits/uplink",
-        "bits/downlink",
-        "vs_uplink/accuracy",
-        "stddev",
-        "method",
-        "max_accuracy",
-    ):
+    bits = ("bits/total", "bits/uplink", "bits/downlink", "vs_uplink/accuracy")
+    for word in (*bits, "stddev", "method", "max_accuracy"):
         assert word in spec

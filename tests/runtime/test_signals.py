@@ -13,7 +13,7 @@ from fedcomp.launcher.process import Children
 from fedcomp.records.grid import JOBS, note_jobs
 from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import SIGNALS, GracefulStop
-from fedcomp.tracking.contract import Jsonl
+from tests.interrupted import at_line
 from tests.left import status_of
 from tests.looped import looped
 
@@ -59,13 +59,8 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("grid", [False, True], ids=["run", "grid"])
-def test_a_closed_terminal_saves_the_run(fedcomp, tmp_path: Path, monkeypatch, capsys, grid: bool) -> None:
-    def log(self: Jsonl, record: dict) -> None:
-        if record["round"] == 2:
-            signal.raise_signal(signal.SIGHUP)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Jsonl, "log", log)
+def test_a_closed_terminal_saves_the_run(fedcomp, tmp_path: Path, capsys, grid: bool) -> None:
+    with at_line(2, lambda: signal.raise_signal(signal.SIGHUP)):
         assert fedcomp(*TINY, *(["-m", "seed=0,1"] if grid else [])) == 128 + signal.SIGHUP
     status = status_of(tmp_path)
     assert (status.state, status.round) == ("interrupted", 2)

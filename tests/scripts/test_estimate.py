@@ -97,9 +97,7 @@ def test_two_rounds_of_each_run_are_measured_once(cut: bool, tmp_path: Path, mon
     assert program.main(command) == 0
 
 
-def test_a_command_that_cannot_run_is_said_and_the_next_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_that_cannot_run_is_said_and_the_next_is_tried(tmp_path: Path, monkeypatch, capsys) -> None:
     started: list[Sequence[str]] = []
     monkeypatch.setattr(estimate, "run", lambda overrides, _: started.append(overrides) or Ended.FAILED)
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", [TINY, Experiment("other", [f"{START} rounds=9"], None, [])])

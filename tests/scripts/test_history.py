@@ -55,9 +55,7 @@ def test_only_ancestors_are_known(commits: tuple[Path, str, str], tmp_path: Path
 
 
 @needs_git
-def test_a_page_is_refused(
-    commits: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_is_refused(commits: tuple[Path, str, str], tmp_path: Path, monkeypatch, capsys) -> None:
     root, kept, replaced = commits
     monkeypatch.setattr(program, "ROOT", root)
     monkeypatch.setattr(program, "PAPERS", ("tiny",))

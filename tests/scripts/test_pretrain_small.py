@@ -21,9 +21,7 @@ def test_the_experiments_name_its_folder() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(find_spec("transformers") is None, reason="no transformers: pip install 'fedcomp[hf]'")
-def test_it_saves_a_folder_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_saves_a_folder_once(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import AutoModelForCausalLM
 
     from scripts.pretrain_small import TRAINING, main

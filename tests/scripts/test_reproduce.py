@@ -132,7 +132,6 @@ def test_methods_are_compared_at_their_end_alone() -> None:
 
     records = Records([of("a", [0.1, 0.9, 0.2]), of("b", [0.1, 0.3]), of("d", [0.1, 0.6, 0.8]), of("d", [0.1, 0.6], 1)])
     (same,) = printed.above(records, "a", ["a"])
-    assert same is not None
     assert (same.mean, same.sign) == (0.0, 0)
     for other in ("b", "c", "d"):  # not at its end; not run; one seed of two not at its end
         assert printed.above(records, "a", [other]) == [None]
@@ -180,9 +179,7 @@ def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:
     ("status", "ended"),
     [(0, Ended.FINISHED), (1, Ended.FAILED), (130, Ended.STOPPED), (143, Ended.STOPPED), (-9, Ended.STOPPED)],
 )
-def test_a_signal_stops_and_a_failure_does_not(
-    status: int, ended: Ended, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_signal_stops_and_a_failure_does_not(status: int, ended: Ended, monkeypatch, tmp_path: Path) -> None:
     class Process:
         def __init__(self, command: list[str]) -> None:
             started.append(command)

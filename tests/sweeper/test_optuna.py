@@ -1,13 +1,18 @@
-"""A search over a function that takes no time: it finds the top, survives failures, and resumes from its file."""
+"""Searches with one end and with two, and commands that share a study: found, resumed, with trials that fail."""
 
 import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedcomp.objective.objectives import BestAccuracy, BitsToTarget
+from fedcomp.objective.pareto import Ends, Pareto, front
 from fedcomp.sweeper.contract import Choices, Interval, Result
 from fedcomp.sweeper.optuna import Optuna
+from fedcomp.sweeper.slots import slot
 
 pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
 SPACE = {"client.lr": Interval(0.001, 10, log=True), "compressor": Choices(("topk", "sign"))}
@@ -90,9 +95,7 @@ def test_what_another_command_runs_counts(tmp_path: Path) -> None:
 def test_none_has_a_value(tmp_path: Path) -> None:
     report = _study(tmp_path, n_trials=20).sweep(SPACE, lambda points: [Result(math.nan)], BestAccuracy())
     assert report.failed
-    assert report.message.startswith(
-        "none of 2 trials has a value: BestAccuracy finds no number in their records (a re"
-    )
+    assert "none of 2 trials has a value: BestAccuracy finds no number in their records (a re" in report.message
     report = _study(tmp_path / "fail", n_trials=4).sweep(SPACE, lambda points: [Result(math.nan, "no")], BestAccuracy())
     assert report.message == "none of 4 trials has a value"
 
@@ -114,13 +117,10 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     _study(tmp_path, n_trials=1).sweep(SPACE, hill, BestAccuracy())
 
 
+ANOTHER = {"compressor": Choices(("a",))}
 OTHERS = {
     "objective Best.*Bits": (SPACE, BitsToTarget(), "rounds=5"),
-    "space .*'compressor': .* this command has {'compressor'": (
-        {"compressor": Choices(("a",))},
-        BestAccuracy(),
-        "rounds=5",
-    ),
+    "space .*'compressor': .* this command has {'compressor'": (ANOTHER, BestAccuracy(), "rounds=5"),
     "settings rounds=5, and this command has rounds=6": (SPACE, BestAccuracy(), "rounds=6"),
     "settings rounds=5, and this command has them left": (SPACE, BestAccuracy(), ""),
 }
@@ -137,3 +137,118 @@ def test_a_study_answers_for_its_own_search_alone(tmp_path: Path, words: str) ->
     _study(tmp_path / "bits", n_trials=1).sweep(SPACE, hill, one)
     with pytest.raises(ValueError, match="target=0.1,.*target=0.11,"):
         _study(tmp_path / "bits", n_trials=1).sweep(SPACE, hill, other)
+
+
+BOTH = {"bits": Interval(1, 1000, log=True), "lr": Interval(0, 1)}
+
+
+def trade(point) -> Result:
+    """More bits, more accuracy; best at lr = 0.3."""
+    bits = float(point["bits"])
+    return Result(Ends(0.1 + 0.8 * math.log10(bits) / 3 - (float(point["lr"]) - 0.3) ** 2, bits))
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_the_front_is_found_and_the_same_command_goes_on(tmp_path: Path, sampler: str) -> None:
+    asked: list[dict] = []
+
+    def evaluate(points):
+        asked.extend(map(dict, points))
+        return [trade(point) for point in points]
+
+    options = {"sampler": sampler, "startup": 6}
+    _study(tmp_path, n_trials=8, **options).sweep(BOTH, evaluate, Pareto())
+    report = _study(tmp_path, n_trials=14, n_jobs=2, **options).sweep(BOTH, evaluate, Pareto())
+    assert 12 <= len({str(point) for point in asked}) <= len(asked) <= 14  # nsga2 repeats some
+    found = [trade(point).value for point in asked]
+    assert re.match(r"\d+ of 14 on the front, ", report.message)
+    ends = [Pareto().show(found[place]) for place in (front(found)[0], front(found)[-1])]
+    assert " to ".join(ends) in report.message
+    assert re.search(r"hypervolume [\d.]+ \(accuracy × decades of total bits", report.message)
+    with pytest.raises(ValueError, match=r"begun with objective Pareto\(way='total'.* this command has Best"):
+        _study(tmp_path).sweep(BOTH, evaluate, BestAccuracy())
+
+
+def test_a_run_without_both_ends_has_no_value(tmp_path: Path) -> None:
+    report = _study(tmp_path).sweep(BOTH, lambda points: [Result(Ends(math.nan, math.nan))], Pareto())
+    assert report.failed
+    assert report.message.startswith("none of 2 trials has a value: Pareto finds no number in their records")
+
+
+def test_two_commands_share_a_study(tmp_path: Path) -> None:
+    """The second comes while the first runs its second trial; together they run as many as wanted, all different."""
+    asked: list[dict] = []
+
+    def other(points):
+        asked.extend(map(dict, points))
+        return [trade(point) for point in points]
+
+    def one(points):
+        asked.extend(map(dict, points))
+        if len(asked) == 2:
+            _study(tmp_path, n_trials=5, shared=True).sweep(BOTH, other, Pareto())
+            assert len(asked) == 5, "the trial that the first command runs counts"
+        return [trade(point) for point in points]
+
+    report = _study(tmp_path, n_trials=5, shared=True).sweep(BOTH, one, Pareto())
+    assert "of 5 on the front" in report.message
+    assert len({str(point) for point in asked}) == 5
+
+
+def test_a_trial_of_a_command_that_is_gone_is_run_again(tmp_path: Path) -> None:
+    stopped: list[dict] = []
+
+    def stop(points):
+        stopped.extend(map(dict, points))
+        raise KeyboardInterrupt
+
+    first: list[dict] = []
+
+    def evaluate(points):
+        if not first:
+            first.extend(map(dict, points))
+            with pytest.raises(KeyboardInterrupt):
+                _study(tmp_path, n_trials=3, shared=True).sweep(BOTH, stop, Pareto())
+        else:
+            first.extend(map(dict, points))
+        return [trade(point) for point in points]
+
+    _study(tmp_path, n_trials=3, shared=True).sweep(BOTH, evaluate, Pareto())
+    assert first[1] == stopped[0]
+    assert len(first) == 3
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fedcomp.sweeper.slots import slot
+with slot(Path(sys.argv[1]), "hill", True) as own:
+    print(own.number, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_seats_end_with_their_process(tmp_path: Path) -> None:
+    with (
+        slot(tmp_path, "hill", shared=True) as own,
+        subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder,
+    ):
+        assert holder.stdout is not None
+        assert (own.number, int(holder.stdout.readline())) == (0, 1)
+        assert own.taken(1)
+        holder.kill()
+        holder.wait()
+        assert not own.taken(1)
+        assert not own.taken(0)
+        assert not own.taken(2)
+
+
+def test_two_writers_of_a_study_that_do_not_share_it(tmp_path: Path) -> None:
+    study = _study(tmp_path, n_trials=1)
+    with slot(tmp_path, "hill", shared=False):
+        with pytest.raises(ValueError, match=r"study hill in .*: another command works on it; wait .*shared=true"):
+            study.sweep(BOTH, lambda points: [trade(point) for point in points], Pareto())
+        with pytest.raises(ValueError, match="the other command has no sweeper.shared=true"):
+            slot(tmp_path, "b", True).__enter__()
+    with slot(tmp_path, "hill", shared=True), pytest.raises(ValueError, match="another command works on it"):
+        study.sweep(BOTH, lambda points: [trade(point) for point in points], Pareto())

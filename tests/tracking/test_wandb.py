@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracking.interrupted_runs import power_cut
+from tests.interrupted import power_cut
+from tests.raising import raising
 from tests.tracking.wandb_pieces import lines_below, pieces
 
 QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
@@ -230,10 +231,7 @@ def test_a_folder_that_cannot_be_written_does_not_matter(fedcomp, tmp_path: Path
 def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
     import wandb
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(wandb.Run, "log", full)
+    monkeypatch.setattr(wandb.Run, "log", raising(OSError(28, "No space left on device")))
     assert fedcomp(*QUICK, "rounds=3") == 0
     shown = capsys.readouterr().err
     assert shown.count("No space left on device") == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
-from tests.tracking.interrupted_runs import before_round, power_cut
+from tests.interrupted import before_round, power_cut
 from tests.tracking.wandb_pieces import lines_below, pieces
 from tests.tracking.wandb_server import WandbServer
 
@@ -42,9 +42,8 @@ def test_a_sweeps_agent_gets_every_run_also_one_that_is_finished(server, tmp_pat
     server.points = {"one11111": dict(same), "two22222": dict(same), "three333": {**same, "seed": 1}}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = [sys.executable, "-m", "wandb", "agent", "somebody/fedcomp/sweep1"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=600
-    )
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, (done.stderr, server.operations)
     assert list(server.runs) == ["one11111", "two22222", "three333"], done.stderr
     for run in server.runs.values():
@@ -153,9 +152,8 @@ def test_killed_with_all_its_processes_and_resumed(server, tmp_path: Path, mode:
         subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=tmp_path)
     (run,) = server.runs.values()
     arrived = [line for line in run.history if "round" in line]
-    assert [(line["round"], line["bits/total"], line["test/accuracy"]) for line in arrived] == [
-        (line["round"], line["bits/total"], line["test/accuracy"]) for line in lines
-    ]
+    names = ("round", "bits/total", "test/accuracy")
+    assert [[line[name] for name in names] for line in arrived] == [[line[name] for name in names] for line in lines]
     assert run.summary["state"] == "finished"
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedcomp.records.metrics_file import read_lines
 
 
@@ -91,3 +93,10 @@ def pieces(root: Path) -> list[Piece]:
     wandb.teardown()
     files = [path for path in root.rglob("*.wandb") if not path.parent.is_symlink()]
     return sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)
+
+
+@pytest.fixture
+def without_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment that says nothing about W&B."""
+    for name in ("MODE", "API_KEY", "PROJECT", "ENTITY", "BASE_URL", "DIR", "RUN_ID", "RESUME", "NAME", "SWEEP_ID"):
+        monkeypatch.delenv(f"WANDB_{name}", raising=False)

@@ -16,18 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 ENTITY = "somebody"
-VIEWER = {
-    "id": "viewer",
-    "name": ENTITY,
-    "username": ENTITY,
-    "email": "",
-    "admin": False,
-    "flags": "{}",
-    "entity": ENTITY,
-    "deletedAt": None,
-    "apiKeys": {"edges": []},
-    "teams": {"edges": []},
-}
+VIEWER = {"id": "viewer", "name": ENTITY, "username": ENTITY, "email": "", "admin": False, "flags": "{}"}
+VIEWER |= {"entity": ENTITY, "deletedAt": None, "apiKeys": {"edges": []}, "teams": {"edges": []}}
 
 
 @dataclass
@@ -118,15 +108,10 @@ class WandbServer:
             asked = re.search(r"(?:query|mutation) (\w+)", call["query"])
             name = call.get("operationName") or (asked[1] if asked else "")
             self.operations.append(name)
-            answers = {
-                "RunResumeStatus": self._status,
-                "UpsertBucket": self._upsert,
-                "CreateRunFiles": self._files,
-                "SweepWithRuns": self._sweep,
-                "CreateAgent": lambda _: {"createAgent": {"agent": {"id": "agent"}}},
-                "Heartbeat": self._heartbeat,
-                "Viewer": lambda _: {"viewer": VIEWER},
-            }
+            answers = {"RunResumeStatus": self._status, "UpsertBucket": self._upsert, "CreateRunFiles": self._files}
+            answers |= {"SweepWithRuns": self._sweep, "Heartbeat": self._heartbeat}
+            answers["CreateAgent"] = lambda _: {"createAgent": {"agent": {"id": "agent"}}}
+            answers["Viewer"] = lambda _: {"viewer": VIEWER}
             return {"data": answers[name](call.get("variables", {})) if name in answers else {}}
         parts = path.strip("/").split("/")
         if parts[0] == "files" and parts[-1] == "file_stream":
@@ -140,37 +125,21 @@ class WandbServer:
         bucket = None
         if run is not None:
             count = {name: len(run.lines.get(f"wandb-{name}.jsonl", {})) for name in ("history", "events")}
-            bucket = {
-                "id": "bucket",
-                "name": asked["name"],
-                "summaryMetrics": json.dumps(run.summary),
-                "displayName": run.sent.get("displayName"),
-                "logLineCount": 0,
-                "historyLineCount": count["history"],
-                "eventsLineCount": count["events"],
-                "historyTail": json.dumps([json.dumps(line) for line in run.history[-1:]]),
-                "eventsTail": "[]",
-                "config": run.sent["config"],
-                "tags": run.sent.get("tags"),
-                "notes": run.sent.get("notes"),
-                "wandbConfig": json.dumps({"t": {"1": []}}),
-            }
+            bucket = {"id": "bucket", "name": asked["name"], "summaryMetrics": json.dumps(run.summary)}
+            bucket |= {name: run.sent.get(name) for name in ("displayName", "config", "tags", "notes")}
+            bucket |= {f"{name}LineCount": num for name, num in count.items()} | {"logLineCount": 0}
+            bucket |= {"historyTail": json.dumps([json.dumps(line) for line in run.history[-1:]]), "eventsTail": "[]"}
+            bucket |= {"wandbConfig": json.dumps({"t": {"1": []}})}
         return {"model": {"id": "project", "name": asked["project"], "entity": _entity(), "bucket": bucket}}
 
     def _upsert(self, given: dict[str, Any]) -> dict[str, Any]:
         inserted = given["name"] not in self.runs
         run = self.runs.setdefault(given["name"], ServedRun())
         run.sent.update({key: value for key, value in given.items() if value is not None})
-        bucket = {
-            "id": "bucket",
-            "name": given["name"],
-            "displayName": run.sent.get("displayName"),
-            "description": None,
-            "config": run.sent.get("config"),
-            "sweepName": None,
-            "project": {"id": "project", "name": given["project"], "entity": _entity()},
-            "historyLineCount": len(run.history),
-        }
+        project = {"id": "project", "name": given["project"], "entity": _entity()}
+        bucket = {"id": "bucket", "name": given["name"], "description": None, "sweepName": None, "project": project}
+        bucket |= {name: run.sent.get(name) for name in ("displayName", "config")}
+        bucket |= {"historyLineCount": len(run.history)}
         return {"upsertBucket": {"bucket": bucket, "inserted": inserted}}
 
     def _files(self, wanted: dict[str, Any]) -> dict[str, Any]:

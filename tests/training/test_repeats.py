@@ -7,7 +7,9 @@ import pytest
 
 from fedcomp.records.metrics_file import REPETITIONS, Record, read_repetitions
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from tests.interrupted import before_round
 from tests.left import assert_same_run, folder_of, record
+from tests.raising import raising
 from tests.thorough import thorough
 
 REGRESSION = ("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", "client.lr=0.02", "quiet=true")
@@ -36,16 +38,8 @@ def test_repetition_0_is_the_run_without_repeats(fedcomp, tmp_path: Path, option
 def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Path, monkeypatch, at: int) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert fedcomp(*SHORT, "repeats=3", f"output_root={whole}") == 0
-    round = MonteCarloStudy.round
-
-    def stopping(self, index, state, ledger, donate_state=False):
-        if index == at:
-            raise KeyboardInterrupt
-        return round(self, index, state, ledger, donate_state)
-
     monkeypatch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
-    with monkeypatch.context() as patch:
-        patch.setattr(MonteCarloStudy, "round", stopping)
+    with before_round(at + 1, raising(KeyboardInterrupt()), MonteCarloStudy):
         assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 130
     for folder in (broken, tmp_path / "apart"):
         assert fedcomp(*SHORT, "repeats=3", f"output_root={folder}") == 0

@@ -13,6 +13,7 @@ from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import read_repetitions
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.tracking.contract import Jsonl
+from tests.interrupted import at_line, stopped_after
 from tests.left import assert_same_run, folder_of, record, status_of
 from tests.raising import raising
 
@@ -23,29 +24,18 @@ Command = Callable[..., int]
 Made, Ended = Callable[[int], Path], Callable[[int], object]
 
 
-def _stop_at(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
-    """The run ends once the line of round `wanted` is written."""
-
-    def log(self: Jsonl, line: dict) -> None:
-        if line["round"] == wanted:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Jsonl, "log", log)
-
-
 MADE: dict[int, Path] = {}
 """The folder in which a run ended after a round; after 6 it is finished."""
 
 
 @pytest.fixture
-def made(fedcomp: Command, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> Made:
+def made(fedcomp: Command, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """`made(3)` is the folder of a run that was stopped once the line of round 3 was written; it is trained once."""
 
     def make(done: int) -> Path:
         if done not in MADE:
             MADE[done] = tmp_path_factory.mktemp(f"ended_after_{done}")
-            with monkeypatch.context() as patch:
-                _stop_at(patch, done if done < 6 else -1)
+            with stopped_after(done if done < 6 else -1):
                 assert fedcomp(*OPTIONS, f"output_root={MADE[done]}") == (130 if done < 6 else 0)
         return MADE[done]
 
@@ -59,9 +49,7 @@ def ended(made: Made, tmp_path: Path) -> Ended:
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 5])
-def test_lines_behind_the_checkpoint_are_written_anew(
-    fedcomp: Command, tmp_path: Path, ended: Ended, made: Made, wanted: int
-) -> None:
+def test_lines_behind_the_checkpoint_are_written_anew(fedcomp, tmp_path: Path, ended, made, wanted: int) -> None:
     """Rounds 0, 3 and 5 are evaluated right behind no checkpoint, that of round 2 and that of round 4."""
     ended(wanted)
     assert record(tmp_path)[-1]["round"] == wanted
@@ -71,9 +59,7 @@ def test_lines_behind_the_checkpoint_are_written_anew(
     assert sorted(read_repetitions(folder_of(tmp_path))) == list(range(7))
 
 
-def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
-    fedcomp: Command, tmp_path: Path, ended: Ended, made: Made, capsys
-) -> None:
+def test_a_damaged_checkpoint_costs_the_rounds_since_the_one_before(fedcomp, tmp_path, ended, made, capsys) -> None:
     ended(5)
     path = folder_of(tmp_path) / "checkpoint.pt"
     content = bytearray(path.read_bytes())
@@ -90,15 +76,9 @@ def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
 
 
 @pytest.mark.parametrize(("file", "done"), [("metrics.jsonl", 3), ("repetitions.jsonl", 3), ("metrics.jsonl", 6)])
-def test_a_record_that_is_deleted_while_the_run_writes_it_fails_the_run(
-    fedcomp: Command, tmp_path: Path, monkeypatch, capsys, file: str, done: int
-) -> None:
-    def log(self: Jsonl, line: dict) -> None:
-        if line["round"] == done:
-            (folder_of(tmp_path) / file).unlink()
-
-    monkeypatch.setattr(Jsonl, "log", log)
-    assert fedcomp(*OPTIONS) == 1
+def test_a_record_that_is_deleted_while_a_run_writes_it_fails_it(fedcomp, tmp_path: Path, capsys, file, done) -> None:
+    with at_line(done, lambda: (folder_of(tmp_path) / file).unlink()):
+        assert fedcomp(*OPTIONS) == 1
     assert f"{file} was deleted while the run was running" in capsys.readouterr().err
     status = status_of(tmp_path)
     assert status.state == "failed"
@@ -128,9 +108,8 @@ SPOILT = [
 
 
 @pytest.mark.parametrize(("done", "file", "kept", "says"), SPOILT)
-def test_a_spoilt_record_is_neither_gone_on_with_nor_a_result(
-    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, done: int, file: str, kept: list[int] | None, says: str
-) -> None:
+def test_a_spoilt_record_is_no_result(fedcomp, tmp_path: Path, ended, capsys, done, file, kept, says) -> None:
+    """Nor is it gone on with."""
     ended(done)
     path = folder_of(tmp_path) / file
     lines = path.read_bytes().splitlines(keepends=True)

@@ -59,10 +59,7 @@ def _one_resized(image: Tensor, draws: list[float], low: float, high: float, nea
     resized = F.interpolate(image.movedim(-1, 0)[None].float(), (tall, wide), **how)[0].movedim(0, -1)
     down, across = ((side - new) // 2 + 1 if new < side else 0 for side, new in ((height, tall), (width, wide)))
     padded = F.pad(resized, (0, 0, across, across, down, down), value=float(fill))
-    top, left = (
-        math.floor(draw * (now - side))
-        for draw, now, side in zip(draws, padded.shape[:2], (height, width), strict=False)
-    )
+    top, left = math.floor(draws[0] * (len(padded) - height)), math.floor(draws[1] * (padded.shape[1] - width))
     return padded[top : top + height, left : left + width]
 
 

@@ -10,6 +10,7 @@ import pytest
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables import csv
 from fedcomp.dataset.tables.tabular import tabular_dataset
+from tests.refused import one_line_error
 
 TABLE = """age,city,smoker,price
 20,Ulm,no,1
@@ -95,18 +96,12 @@ def test_a_category_that_only_the_test_rows_have(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (
-            "when,price\n2024-01-31,1\n2024-02-01,2\n",
-            r"'when' holds dates such as '2024-01-31', .*dataset.exclude=\[wh",
-        ),
+        ("when,price\n2024-01-31,1\n2024-02-01,2\n", r"'when' holds dates such as '2024-01-31', .*dataset.exclude=\[w"),
         ("when,price\n31.1.2024 12:00,1\n1.2.2024,2\n", "'when' holds dates"),
         ("when,price\n12:30,1\n,2\n", "'when' holds dates"),
         ("a,price\n,1\nNA,2\n", "column 'a' has no value in any row"),
         ("a,price\nx,1\n,2\n", r"line 3, column 'a' \(dataset.features\) names no value \(''\): .*missing=drop or imp"),
-        (
-            "a,price\n1,1\n?,2\n",
-            "line 3, column 'a': '\\?' is no number; repair it, or take dataset.missing=drop or imp",
-        ),
+        ("a,price\n1,1\n?,2\n", r"line 3, column 'a': '\?' is no number; repair it, or take dataset.missing=drop or i"),
         ("a,price\n1,1\nnan,2\n", "nan is not finite; repair or drop that row, or take dataset.missing=drop or imp"),
         (
             "who,price\n" + "".join(f"name{row},1\n" for row in range(12)),
@@ -119,9 +114,8 @@ def test_a_category_that_only_the_test_rows_have(tmp_path):
     ],
 )
 def test_what_auto_refuses(tmp_path, text, line):
-    with pytest.raises(ValueError, match=line) as error:
+    with one_line_error(line):
         load(tmp_path, text)
-    assert "\n" not in str(error.value)
 
 
 def test_no_row_is_complete_and_no_value_to_impute_from(tmp_path):
@@ -172,9 +166,8 @@ def test_parquet_is_read_as_the_same_table_in_csv(tmp_path):
         plain, read = (load(tmp_path, path=path, missing=missing) for path in ("t.csv", "t.parquet"))
         assert read.train.x.tolist() == plain.train.x.tolist()
         assert read.train.y.tolist() == plain.train.y.tolist()
-    with pytest.raises(
-        ValueError, match=r"t.parquet, row 4, column 'price' \(dataset.target\): .* take dataset.missing=drop"
-    ):
+    says = r"t.parquet, row 4, column 'price' \(dataset.target\): .* take dataset.missing=drop"
+    with pytest.raises(ValueError, match=says):
         load(tmp_path, path="t.parquet")
     parquet.write_table(pyarrow.table({"price": [1.0], "a": [[1, 2]]}), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"t.parquet: column 'a' holds list<.*but must hold numbers or text"):

@@ -17,9 +17,8 @@ def environment() -> dict[str, str]:
     """Variables of a process that submits, beside those that are set; skips where there is no Slurm."""
     given = os.environ.get("FEDCOMP_SLURM_UP")
     if not _answers() and given:
-        started = subprocess.run(
-            ["bash", "-c", 'eval "$FEDCOMP_SLURM_UP" >&2 && env -0'], capture_output=True, timeout=300
-        )
+        command = ["bash", "-c", 'eval "$FEDCOMP_SLURM_UP" >&2 && env -0']
+        started = subprocess.run(command, capture_output=True, timeout=300)
         assert started.returncode == 0, started.stderr.decode()[-2000:]
         entries = (entry.partition("=") for entry in started.stdout.decode().split("\0") if entry)
         return {name: value for name, _, value in entries}

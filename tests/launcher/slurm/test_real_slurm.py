@@ -215,15 +215,8 @@ def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path
     command = ["-m", "device=cpu", *SHARED, "seed=0,1", f"output_root={alone}"]
     subprocess.run([sys.executable, "-m", "fedcomp", *command], check=True, timeout=PATIENCE)
     root = tmp_path / "several"
-    process = _start(
-        root,
-        *SEVERAL,
-        "launcher.runs_per_gpu=2",
-        "launcher.timeout_min=10",
-        "launcher.max_num_timeout=1",
-        *SHARED,
-        "seed=0,1",
-    )
+    limits = ("launcher.runs_per_gpu=2", "launcher.timeout_min=10", "launcher.max_num_timeout=1")
+    process = _start(root, *SEVERAL, *limits, *SHARED, "seed=0,1")
     _wait("a checkpoint", lambda: min(_round(root, 0), _round(root, 1)) >= 40, process)
     (job,) = (path.name.removesuffix("_submission.sh") for path in root.rglob("[0-9]*_submission.sh"))
     subprocess.run(["scancel", "--signal=USR2", job], check=True)

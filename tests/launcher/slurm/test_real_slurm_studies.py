@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.status import read_status
+from fedcomp.sweeper.slots import slot
 
 optuna = pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
 pytestmark = [pytest.mark.slow, pytest.mark.slurm]
@@ -51,9 +52,8 @@ def test_trials_are_jobs_two_at_a_time(tmp_path: Path) -> None:
 
 def test_two_commands_share_a_study_with_jobs_of_their_own(tmp_path: Path) -> None:
     words = (*SEARCH, *RUN, *SLURM, "sweeper.n_jobs=2", "sweeper.shared=true", f"output_root={tmp_path}")
-    both = [
-        subprocess.Popen((sys.executable, "-m", "fedcomp", *words), stderr=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    command = (sys.executable, "-m", "fedcomp", *words)
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [one.communicate(timeout=PATIENCE)[1] for one in both]
     assert [one.returncode for one in both] == [0, 0], said
     assert all("jobs of Slurm" in one for one in said), "each has submitted some"
@@ -62,21 +62,16 @@ def test_two_commands_share_a_study_with_jobs_of_their_own(tmp_path: Path) -> No
 
 def test_the_workers_of_an_array_share_a_study(tmp_path: Path) -> None:
     """As in docs/grids.md: each job of the array is a command that shares the study and runs its trials itself."""
-    words = shlex.join(
-        (sys.executable, "-m", "fedcomp", *SEARCH, *RUN, "sweeper.shared=true", f"output_root={tmp_path}")
-    )
+    command = (sys.executable, "-m", "fedcomp", *SEARCH, *RUN, "sweeper.shared=true", f"output_root={tmp_path}")
     paths = f"PYTHONPATH={ROOT}:{os.environ.get('PYTHONPATH', '')}"
     options = ("--array=1-2", "--requeue", "--mem=1G", "--wait", f"--output={tmp_path}/%a.log", "--wrap")
-    done = subprocess.run(
-        ("sbatch", *options, f"env {paths} {words}"), capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path
-    )
+    submit = ("sbatch", *options, f"env {paths} {shlex.join(command)}")
+    done = subprocess.run(submit, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
     assert done.returncode == 0, [done.stderr, *(path.read_text() for path in tmp_path.glob("*.log"))]
     _assert_searched(tmp_path)
 
 
 def test_a_second_command_that_does_not_share_is_one_line(tmp_path: Path) -> None:
-    from fedcomp.sweeper.slots import slot
-
     folder = tmp_path / "search" / "study"
     command = (sys.executable, "-m", "fedcomp", *SEARCH, *RUN, *SLURM, f"output_root={tmp_path}")
     with slot(folder, "search", shared=False):

@@ -44,7 +44,6 @@ def test_a_run_has_its_adapter_alone_and_exports_it(tmp_path: Path) -> None:
     dim = 2 * 4 * ((6 * 32 + 64) + (5 * 32 + 2 * 64))
     assert done.lines[-1]["bits/uplink"] == 2 * 3 * 32 * dim
     content = read_last(done.folder / CHECKPOINT)
-    assert content is not None
     assert sum(tensor.numel() for tensor in content.state.values()) < 1.1 * dim
     export(done.folder, tmp_path / "adapter")
     export(done.folder, tmp_path / "merged", merge=True)
@@ -63,7 +62,6 @@ def test_more_rounds_are_those_of_a_run_from_the_start(tmp_path: Path) -> None:
     resumed, whole_run = _run(short, "rounds=3", *STEPS), _run(whole, "rounds=3", *STEPS)
     one, other = (read_last(each.folder / CHECKPOINT) for each in (resumed, whole_run))
     assert one is not None
-    assert other is not None
     assert all(torch.equal(one.state[name], other.state[name]) for name in other.state)
 
 
@@ -74,7 +72,6 @@ def test_checkpointing_changes_no_bit_of_a_run_with_dropout(tmp_path: Path) -> N
         folder.mkdir()
         given = "model.dropout=0.2", "chunk_size=2", f"model.checkpointing={checkpointing}", "model.attention=eager"
         content = read_last(_run(folder, "rounds=1", *given, *STEPS).folder / CHECKPOINT)
-        assert content is not None
         states.append(content.state)
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 

@@ -111,9 +111,8 @@ def test_wrong_tables(tmp_path: Path, text: str, says: str) -> None:
 
 def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "device_info").write_bytes(b"\x80\x04}.")
-    with pytest.raises(
-        ValueError, match=r"is a pickle, which can run code when it is read: convert it once with python"
-    ):
+    says = "is a pickle, which can run code when it is read: convert it once with python"
+    with pytest.raises(ValueError, match=says):
         CsvLinks(path=str(tmp_path / "device_info")).links(1)
     with pytest.raises(ValueError, match=r"cannot be read: No such file"):
         CsvLinks(path=str(tmp_path / "none.csv")).links(1)
@@ -126,8 +125,8 @@ def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
 test_wrong_settings = refused(
     [
         *(
-            ({"down_bps": wrong}, r"network.down_bps=.* must be a number in \(0, inf\]: in bit/s")
-            for wrong in (0, -1, math.nan, "fast")
+            ({"down_bps": wrong}, r"network.down_bps=.* must .* in \(0, inf\]: in bit/s")
+            for wrong in (0, -1, math.nan, "a")
         ),
         ({"up_bps": True}, "network.up_bps=True must be a number"),
         ({"rtt_s": -0.1}, "network.rtt_s=-0.1 must be a number, 0 or more: in seconds"),

@@ -1,15 +1,30 @@
-"""`traffic.npz`: what is written is read, in few bytes; segments join; damage and other versions are refused."""
+"""Every method's legs, and `traffic.npz`: what is written is read, in few bytes; segments join; damage is refused."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.network.traffic import segments
 from fedcomp.network.traffic.file import FILE, Traffic, joined, load, save
 from fedcomp.network.traffic.rounds import Round, round_of
+from fedcomp.wire import Ledger, WireLink
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, Leg, Legs
-from tests.network.recorded import arrays, content
+from tests.algorithm.conformance_cases import CASES
+from tests.conformance import world
+from tests.conformance.algorithm import AlgorithmCase
+from tests.looped import looped
+from tests.network.recorded import arrays, content, shape, sums, traffic_of
+from tests.parts import Adam, Compressor, Dense, FedAvg, ServerSgd, Sgd, Sign
 
 
 def _round(seed: int, num: int = 9) -> Round:
@@ -31,11 +46,8 @@ def _round(seed: int, num: int = 9) -> Round:
 
 def _same(one: Traffic, other: Traffic) -> bool:
     def plain(traffic: Traffic) -> list[object]:
-        return [
-            (one.template, one.clients, one.listed, [values.tolist() for values in one.varying])
-            for rounds in traffic.rounds
-            for one in rounds
-        ]
+        whole = [one for rounds in traffic.rounds for one in rounds]
+        return [(one.template, one.clients, one.listed, [values.tolist() for values in one.varying]) for one in whole]
 
     return plain(one) == plain(other) and (one.num_clients, one.repeated) == (other.num_clients, other.repeated)
 
@@ -82,15 +94,13 @@ def test_a_resume_drops_what_is_later_and_refuses_what_is_missing(tmp_path: Path
     assert _same(found, Traffic(9, (rounds[:4],)))
     assert len(list(tmp_path.iterdir())) == 2
     (tmp_path / "traffic-0000001-0000002.npz").unlink()
-    with pytest.raises(
-        ValueError, match=r"has no traffic of round 1, but the run was at round 4: put its traffic-\*.npz"
-    ):
+    says = r"has no traffic of round 1, but the run was at round 4: put its traffic-\*.npz"
+    with pytest.raises(ValueError, match=says):
         segments.resume(tmp_path, 4)
     assert segments.resume(tmp_path, 0) is None
     assert not list(tmp_path.iterdir())
     save(tmp_path / FILE, Traffic(9, (rounds,)))
     found = segments.resume(tmp_path, 3)  # the checkpoint of the end was lost
-    assert found is not None
     assert found.num_rounds == 3
     assert [path.name for path in tmp_path.iterdir()] == ["traffic-0000001-0000003.npz"]
 
@@ -101,37 +111,23 @@ def test_sizes_of_a_thousand_rounds_of_a_thousand_clients(tmp_path: Path) -> Non
     static = [Leg(BROADCAST, "cohort", 32 * 10**6), Leg(WORK, "cohort", work), Leg(UP, "cohort", 10**6)]
     one = round_of(Legs(tuple(range(num)), static), num)
     assert len(content(Traffic(num, ((one,) * 1000,)), tmp_path)) < 8_000
-    some = [
-        round_of(
-            Legs(
-                tuple(sorted(rng.choice(num, 100, replace=False).tolist())),
-                [static[0], Leg(WORK, "cohort", np.full(100, 64)), static[2]],
-            ),
-            num,
-        )
-        for _ in range(1000)
-    ]
-    assert len(content(Traffic(num, (tuple(some),)), tmp_path)) < 80_000
+    made = [static[0], Leg(WORK, "cohort", np.full(100, 64)), static[2]]
+    drawn = [tuple(sorted(rng.choice(num, 100, replace=False).tolist())) for _ in range(1000)]
+    some = tuple(round_of(Legs(clients, made), num) for clients in drawn)
+    assert len(content(Traffic(num, (some,)), tmp_path)) < 80_000
 
 
 def test_a_varying_leg_is_kept_in_two_bytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for spread, kind in ((1200, np.uint16), (10**6, np.uint32)):
-        rounds = [
-            round_of(Legs((0, 1, 2), [Leg(UP, "cohort", 10**9 + rng.integers(0, spread, 3))]), 3) for _ in range(4)
-        ]
-        save(tmp_path / FILE, Traffic(3, (tuple(rounds),)))
+        ups = [Leg(UP, "cohort", 10**9 + rng.integers(0, spread, 3)) for _ in range(4)]
+        save(tmp_path / FILE, Traffic(3, (tuple(round_of(Legs((0, 1, 2), [up]), 3) for up in ups),)))
         assert arrays(tmp_path / FILE)["vary_delta"].dtype == kind
 
 
 def test_messages_of_one_phase_are_added_up() -> None:
-    made = [
-        Leg(UP, "cohort", 3),
-        Leg(UP, "cohort", 4),
-        Leg(UP, "cohort", np.array([1, 2])),
-        Leg(WORK, "cohort", np.zeros(2)),
-    ]
-    one = round_of(Legs((0, 1), made), 2)
+    ups = [Leg(UP, "cohort", amount) for amount in (3, 4, np.array([1, 2]))]
+    one = round_of(Legs((0, 1), [*ups, Leg(WORK, "cohort", np.zeros(2))]), 2)
     assert len(one.template) == 1
     assert one.varying[0].tolist() == [8, 9]
 
@@ -156,3 +152,62 @@ def test_damage_and_other_versions(tmp_path: Path) -> None:
 def test_joining_keeps_repetitions_apart() -> None:
     one, other = Traffic(9, ((_round(1),), (_round(2),)), True), Traffic(9, ((_round(3),), (_round(5),)), True)
     assert [len(rounds) for rounds in joined([one, other]).rounds] == [2, 2]
+
+
+SGD, STEP, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Sign())
+MASKS = Adam(lr=0.1, batch_size=4)
+TWICE = ["w ↑ | ↓", "w ↑ | ↓ ↑ | ↓"] * 2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path) -> None:
+    traffic, ledger = traffic_of(case.simulation())
+    counters = ledger.counters()
+    assert sums(traffic) == {name: counters[name] for name in ("uplink", "downlink", "broadcast", "gradients")}
+    small, _ = traffic_of(world.in_float64(case.simulation(link=WireLink, chunk_size=2)))
+    whole, _ = traffic_of(world.in_float64(case.simulation()))
+    assert content(small, tmp_path) == content(whole, tmp_path)
+    algorithm = case.simulation().algorithm
+    if not algorithm.full_participation:
+        again = any(shape(one).count("↑") > 1 for one in traffic.rounds[0])
+        assert algorithm.several_uplinks == again
+
+
+@looped(
+    "algorithm, module, wanted",
+    [
+        (FedAvg(SGD, STEP, DENSE, DENSE), world.with_batch_norm, ["↓ w ↑"] * 4),
+        (FedAvg(SGD, STEP, SIGN, SIGN), world.with_batch_norm, ["w ↑ | ↓"] * 4),
+        (DoubleSqueeze(SGD, STEP, SIGN, SIGN), world.mlp, ["w ↑ | ↓"] * 4),
+        (FedScalar(SGD, sends="scalar"), world.with_batch_norm, ["↓ w ↑"] * 4),
+        (CSER(SGD, STEP, SIGN, SIGN, period=2), world.mlp, TWICE),
+        (LIEC(SGD, STEP, SIGN, SIGN, period=2, fused_average=False), world.with_batch_norm, TWICE),
+        (BiCompFLGR(client=MASKS, block=16), world.with_batch_norm, ["↓ w ↑ | ↓"] * 4),
+        (BiCompFLGR(client=MASKS, block=16, reconstruct=True), world.mlp, ["w ↑ | ↓"] * 4),
+        (BiCompFLCFL(SGD, STEP, SIGN), world.with_batch_norm, ["↓ w ↑ | ↓"] * 4),
+    ],
+)
+def test_the_exchanges_of_a_round(algorithm: Algorithm, module: Any, wanted: list[str]) -> None:
+    simulation = world.simulation(algorithm, module, world.FULL)
+    traffic, _ = traffic_of(simulation)
+    assert [shape(one) for one in traffic.rounds[0]] == wanted
+
+
+def test_new_blocks_are_an_exchange_more() -> None:
+    algorithm = BiCompFLGR(client=MASKS, block=4, allocation="adaptive", longest=64)
+    traffic, _ = traffic_of(world.simulation(algorithm, participation=world.FULL, rounds=12))
+    found = {shape(one) for one in traffic.rounds[0]}
+    assert found == {"w ↑ | ↓ ↑ | ↓", "w ↑ | ↓ ↑ | ↓ ↑ | ↓"}
+
+
+def test_a_round_without_clients_is_empty() -> None:
+    traffic, _ = traffic_of(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE), participation=world.NOBODY))
+    assert all(one.template == () and one.clients == () for one in traffic.rounds[0])
+
+
+def test_no_log_no_legs() -> None:
+    ledger, simulation = Ledger(), world.simulation(FedAvg(SGD, STEP, DENSE, DENSE))
+    simulation.round(0, simulation.init(), ledger)
+    assert ledger.legs is ledger.log is None
+    assert replace(simulation.clients(simulation.key, ledger)).count_each is None

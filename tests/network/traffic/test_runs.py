@@ -1,6 +1,5 @@
 """Runs with a network: the same file and times however they are computed, and nothing changes without one."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -16,20 +15,16 @@ from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.lognormal import LognormalLinks
 from fedcomp.network.traffic.file import FILE, load
 from fedcomp.random.keys import Key
-from fedcomp.records.metrics_file import read_lines
 from fedcomp.replay.__main__ import main
-from tests.network.recorded import stopped_at, sums
+from tests.interrupted import before_round
+from tests.left import checkpoint_of, folder_of, record
+from tests.network.recorded import sums
+from tests.raising import raising
 
 ROOT = Path(__file__).resolve().parents[3]
-SMALL = (
-    "rounds=8",
-    "num_clients=5",
-    "threads=1",
-    "eval_every=3",
-    "quiet=true",
-    "model.hidden=[3]",
-    "client.batch_size=40",
-)
+NETWORK_OF = ("model.hidden=[3]", "client.batch_size=40", "threads=1")
+SMALL = ("rounds=8", "num_clients=5", "eval_every=3", *NETWORK_OF, "quiet=true")
+STOP = raising(ValueError("stopped"))
 VARYING = ("compressor=topk", "compressor.fraction=0.1", "compressor.positions=rice", "compressor.feedback=error")
 SOME = ("participation=bernoulli", "participation.probability=0.3", "partition=dirichlet")
 NETWORK = ("network=lte", "network.seconds_per_gradient=1e-3", "network.spread_gradient=4", "network.jitter=0.2")
@@ -39,10 +34,9 @@ Fedcomp = Callable[..., int]
 def _run(fedcomp: Fedcomp, root: Path, *options: str) -> tuple[bytes, list[dict[str, Any]]]:
     """(bytes of traffic.npz, times of every line)."""
     assert fedcomp(*SMALL, *options, f"output_root={root}") == 0
-    (record,) = root.rglob("metrics.jsonl")
-    lines = [{name: value for name, value in line.items() if name.startswith("time/")} for line in read_lines(record)]
-    file = record.with_name(FILE)
-    assert not list(record.parent.glob("traffic-*.npz"))
+    lines = [{name: value for name, value in line.items() if name.startswith("time/")} for line in record(root)]
+    file = folder_of(root) / FILE
+    assert not list(file.parent.glob("traffic-*.npz"))
     return file.read_bytes() if file.exists() else b"", lines
 
 
@@ -62,18 +56,16 @@ def test_a_resumed_run_has_the_same_file_and_times(fedcomp: Fedcomp, tmp_path: P
     common = *VARYING, *SOME, *NETWORK
     file, times = _run(fedcomp, tmp_path / "whole", *common)
     for stop in (4, 6):  # between two checkpoints, and after a checkpoint that is no evaluation
-        with stopped_at(stop):
+        with before_round(stop + 1, STOP):
             assert fedcomp(*SMALL, *common, f"output_root={tmp_path / 'parts'}", "checkpoint_every=2") != 0
     again, same = _run(fedcomp, tmp_path / "parts", *common, "checkpoint_every=2")
     assert again == file
     assert same == times
 
 
-def test_a_run_whose_segments_are_gone_says_so(
-    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_segments_are_gone_says_so(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
     options = *SMALL, "record_traffic=true", "checkpoint_every=2", f"output_root={tmp_path}"
-    with stopped_at(5):
+    with before_round(6, STOP):
         assert fedcomp(*options) != 0
     for path in tmp_path.rglob("traffic-*.npz"):
         path.unlink()
@@ -83,44 +75,28 @@ def test_a_run_whose_segments_are_gone_says_so(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "options"), [(2, ()), (3, ()), (2, ("network.deadline=0.4",))])  # which one misses
-def test_several_processes_write_the_same_file(
-    fedcomp: Fedcomp, tmp_path: Path, size: int, options: tuple[str, ...]
-) -> None:
+def test_several_processes_write_the_same_file(fedcomp, tmp_path: Path, size: int, options: tuple[str, ...]) -> None:
     common = *VARYING, *SOME, *NETWORK, "chunk_size=2", "device=cpu", *options
     file, times = _run(fedcomp, tmp_path / "one", *common)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc_per_node={size}",
-        "-m",
-        "fedcomp",
-    ]
-    done = subprocess.run(
-        [*command, *SMALL, *common, f"output_root={tmp_path / 'all'}"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"]
+    command = [*torchrun, "-m", "fedcomp", *SMALL, *common, f"output_root={tmp_path / 'all'}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
-    (record,) = (tmp_path / "all").rglob("metrics.jsonl")
-    assert record.with_name(FILE).read_bytes() == file
-    assert [{name: line[name] for name in line if name.startswith("time/")} for line in read_lines(record)] == times
+    assert (folder_of(tmp_path / "all") / FILE).read_bytes() == file
+    lines = record(tmp_path / "all")
+    assert [{name: line[name] for name in line if name.startswith("time/")} for line in lines] == times
 
 
 @pytest.mark.parametrize("options", [("repeats=3",), ("repeats=3", *VARYING, "wire=packed")], ids=["at once", "apart"])
 def test_a_study_has_the_rounds_of_its_repetitions(fedcomp: Fedcomp, tmp_path: Path, options: tuple[str, ...]) -> None:
     _, times = _run(fedcomp, tmp_path / "study", *options, *SOME, *NETWORK)
     _, first = _run(fedcomp, tmp_path / "alone", *options[2:], *options[1:2], *SOME, *NETWORK)
-    study, alone = (load(next((tmp_path / name).rglob(FILE))) for name in ("study", "alone"))
+    study, alone = (load(folder_of(tmp_path / name) / FILE) for name in ("study", "alone"))
     assert len(study.rounds) == 3
     for one, other in zip(study.rounds[0], alone.rounds[0], strict=True):
         assert (one.template, one.clients) == (other.template, other.clients)
     assert len({one.clients for rounds in study.rounds for one in rounds}) > 8, "repetitions differ"
-    counted = next(iter((tmp_path / "study").rglob("metrics.jsonl")))
-    last = read_lines(counted)[-1]
-    found = sums(study)
+    last, found = record(tmp_path / "study")[-1], sums(study)
     assert found["uplink"] == pytest.approx(3 * last["bits/uplink"])
     assert found["gradients"] == pytest.approx(3 * last["gradients"])
     network = LognormalLinks(
@@ -139,21 +115,14 @@ def test_a_study_has_the_rounds_of_its_repetitions(fedcomp: Fedcomp, tmp_path: P
     assert "time/slowest" not in times[-1]
 
 
-def test_without_a_network_nothing_is_recorded_and_with_one_nothing_else_changes(
-    fedcomp: Fedcomp, tmp_path: Path
-) -> None:
-    def record(name: str, *options: str) -> tuple[list[str], list[dict[str, Any]], list[str], str]:
-        assert fedcomp(*SMALL, *VARYING, *options, f"output_root={tmp_path / name}") == 0
-        (path,) = (tmp_path / name).rglob("metrics.jsonl")
-        files = sorted(one.name for one in path.parent.iterdir())
-        lines = [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(path)]
-        import torch
+def test_without_a_network_nothing_is_recorded_and_with_one_nothing_else_changes(fedcomp, tmp_path: Path) -> None:
+    def left(name: str, *options: str) -> tuple[list[str], list[dict[str, Any]], list[str], list[bytes]]:
+        root = tmp_path / name
+        assert fedcomp(*SMALL, *VARYING, *options, f"output_root={root}") == 0
+        files, kept = sorted(one.name for one in folder_of(root).iterdir()), checkpoint_of(root)
+        return files, record(root), sorted(kept), [one.numpy().tobytes() for one in kept["state"].values()]
 
-        state = torch.load(path.with_name("checkpoint.pt"), weights_only=True)
-        digest = hashlib.sha256(b"".join(one.numpy().tobytes() for one in state["state"].values())).hexdigest()
-        return files, lines, sorted(state), digest
-
-    plain, timed = record("plain"), record("timed", *NETWORK)
+    plain, timed = left("plain"), left("timed", *NETWORK)
     assert FILE not in plain[0]
     assert set(timed[0]) - set(plain[0]) == {FILE}
     assert not any(name.startswith("time/") for line in plain[1] for name in line)
@@ -196,12 +165,9 @@ def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_pa
         (("network=none", "network.up_bps=3"), "network.up_bps"),
     ],
 )
-def test_wrong_networks_are_one_line(
-    fedcomp: Fedcomp, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], says: str
-) -> None:
+def test_wrong_networks_are_one_line(fedcomp: Fedcomp, capsys, options: tuple[str, ...], says: str) -> None:
     assert fedcomp(*SMALL, "network=fixed", *options) != 0
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert says in error
+    assert says in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_an_unknown_preset_names_the_presets(fedcomp: Fedcomp, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,9 +54,7 @@ def test_paper_counts_stand_in_brackets_and_in_columns_of_the_csv(make_run: Make
     assert "paper_bpp_downlink" not in sign
 
 
-def test_the_downlink_of_a_receiver_stands_beside_that_of_a_participant_where_they_differ(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_the_downlink_of_a_receiver_stands_beside_that_of_a_participant(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("dense", 0, [0.1, 0.8], extra={"bpp/downlink": 32.0, "bpp/downlink_per_receiver": 32.0})
     assert "downlink per receiver" not in table.build(group(read_runs([tmp_path]))).titles
     paper = {"paper/bpp/downlink": 10.0, "paper/bpp/downlink_per_receiver": 1.0}
@@ -138,12 +136,8 @@ def test_a_wrong_target_is_one_clear_line(make_run: MakeRun, tmp_path: Path, tex
 
 
 def test_any_metric_takes_the_place_of_accuracy_and_the_smaller_is_better(make_run: MakeRun, tmp_path: Path) -> None:
-    make_run(
-        "sign",
-        0,
-        [],
-        lines=[{"test/distance": 3.0, "test/objective": 9.0}, {"test/distance": 5.0, "test/objective": 7.0}],
-    )
+    lines = [{"test/distance": 3.0, "test/objective": 9.0}, {"test/distance": 5.0, "test/objective": 7.0}]
+    make_run("sign", 0, [], lines=lines)
     make_run("topk", 0, [], lines=[{"mse": 0.5, "mse/closed_form": 0.25}])
     built = table.build(group(read_runs([tmp_path])))
     assert built.titles[1:6] == ["test distance", "best test distance", "test objective", "mse", "mse closed form"]
@@ -152,9 +146,8 @@ def test_any_metric_takes_the_place_of_accuracy_and_the_smaller_is_better(make_r
     assert rows[1][1:6] == ["–", "–", "–", "0.500", "0.250"]
 
 
-def test_method_metrics_and_training_loss_are_no_quality_where_runs_are_tested(
-    make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_method_metrics_and_training_loss_are_no_quality(make_run: MakeRun, tmp_path: Path) -> None:
+    """Where runs are tested."""
     make_run("sign", 0, [0.1, 0.6], extra={"estimate/excess": 3.0, "train/loss": 1.0, "expected/accuracy": 0.25})
     titles = table.build(group(read_runs([tmp_path]))).titles[1:]
     assert titles[:4] == ["test accuracy (%)", "best (%)", "test loss", "expected accuracy (%)"]
@@ -162,9 +155,7 @@ def test_method_metrics_and_training_loss_are_no_quality_where_runs_are_tested(
 
 
 def test_latex_knows_every_character_of_our_own_titles() -> None:
-    text = "".join(
-        Path(module.__file__).read_text() for module in (metrics, formats, quantities, table, latex) if module.__file__
-    )
+    text = "".join(Path(str(one.__file__)).read_text() for one in (metrics, formats, quantities, table, latex))
     ours = {character for character in text if not character.isascii()}
     assert "−" in ours
     assert not [character for character in ours if latex.escape(character) == "?"]

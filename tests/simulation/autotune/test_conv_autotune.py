@@ -223,7 +223,6 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
         return
     with caplog.at_level("INFO", "fedcomp"):
         settled = plan_convolutions(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
-    assert settled is not None
     assert "grouped" not in settled.forms
     wanted = "no grouped convolutions here: GET was unable to find an engine to execute this computation"
     assert [record.message for record in caplog.records] == 2 * [wanted]
@@ -252,7 +251,6 @@ def test_a_form_that_computes_something_else_is_left_out(monkeypatch, tmp_path, 
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
     settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
-    assert settled is not None
     assert settled.chunk_size in (1, 2)
     assert set(settled.forms) <= set(FORMS)
     kept = [json.loads(path.read_text()) for path in measured.cache_folder().glob("*.json")]

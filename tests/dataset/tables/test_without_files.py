@@ -1,4 +1,4 @@
-"""Vectors for mean estimation: the paper's construction, drawn ones, files."""
+"""Tables that need no files: vectors for mean estimation, and diabetes as scikit-learn gives it."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedcomp.dataset.check import check
+from fedcomp.dataset.tables import diabetes
 from fedcomp.dataset.tables.vectors import load
 from tests.looped import looped
 from tests.refused import refused
@@ -83,3 +84,22 @@ def test_heavy_tailed_and_sparse_vectors() -> None:
     assert 0.3 < float((sparse > 0).sum() / 200) < 0.7
     assert torch.equal(load("sparse", 3, 4000).train.x, sparse[:3])
     assert int((load("sparse", 2, 30).train.x != 0).sum()) == 2
+
+
+def test_values_are_scikit_learns():
+    from sklearn.datasets import load_diabetes
+
+    features, target = load_diabetes(return_X_y=True, scaled=False)
+    dataset = diabetes.load(test_fraction=0, scaling="none", target_scaling="none")
+    check(dataset)
+    assert torch.equal(dataset.train.x, torch.from_numpy(features).float())
+    assert torch.equal(dataset.train.y, torch.from_numpy(target).float()[:, None])
+
+
+def test_z_scores_of_the_training_rows():
+    dataset = diabetes.load()
+    assert (len(dataset.train), len(dataset.test)) == (354, 88)
+    inputs = dataset.normalise(dataset.train.x)
+    torch.testing.assert_close(inputs.mean(0), torch.zeros(10), atol=1e-6, rtol=0)
+    torch.testing.assert_close(inputs.std(0, correction=0), torch.ones(10), atol=1e-6, rtol=0)
+    torch.testing.assert_close((dataset.train.y**2).mean(), torch.tensor(1.0))

@@ -1,21 +1,20 @@
-"""Somebody else's library may fail or hang; signals still reach the run."""
+"""The default tracker does nothing; somebody else's library may fail or hang, and signals still reach the run."""
 
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
+from fedcomp.tracking.contract import Jsonl, RunInfo
+from tests.raising import raising
 
 
 def test_an_exception_comes_back_as_a_value() -> None:
     call_with_timeout, error = CallWithTimeout(), RuntimeError("no")
-
-    def fail() -> None:
-        raise error
-
-    assert call_with_timeout(fail, 5) is error
+    assert call_with_timeout(raising(error), 5) is error
     assert call_with_timeout(lambda: 3, 5) is None
     call_with_timeout.close()
 
@@ -41,14 +40,24 @@ def test_a_call_that_hangs_is_given_up() -> None:
 
 def test_what_a_signal_handler_raises_is_not_swallowed() -> None:
     """As on a cluster, whose launcher raises RuntimeError from its handler when the time is over."""
-
-    def over(*_: object) -> None:
-        raise RuntimeError("time is over")
-
-    call_with_timeout, before = CallWithTimeout(), signal.signal(signal.SIGUSR2, over)
+    before = signal.signal(signal.SIGUSR2, raising(RuntimeError("time is over")))
+    call_with_timeout = CallWithTimeout()
     try:
         with pytest.raises(RuntimeError, match="time is over"):
             call_with_timeout(lambda: (signal.raise_signal(signal.SIGUSR2), time.sleep(0.2)), 10)
     finally:
         signal.signal(signal.SIGUSR2, before)
         call_with_timeout.close()
+
+
+RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
+
+
+def test_it_writes_and_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    monkeypatch.chdir(tmp_path)
+    tracker = Jsonl()
+    tracker.start(RunInfo(tmp_path, "toy", "hash", 0, {}))
+    tracker.log(RECORD)
+    tracker.finish("finished", RECORD)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")

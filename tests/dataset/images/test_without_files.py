@@ -1,13 +1,59 @@
-"""Coloured shapes: what is drawn, how much of it there is, and how hard the task is at the least and at the most."""
+"""Data sets of images that need no files: digits as scikit-learn gives them, and coloured shapes."""
 
 import pytest
 import torch
 from torch.nn import functional
 
 from fedcomp.dataset.check import check
+from fedcomp.dataset.images import digits
 from fedcomp.dataset.images.shapes import load
 from fedcomp.model.loss import evaluation_sums, metrics_of_sums
 from tests.refused import refused
+
+
+def rows(dataset):
+    """All samples with their labels, in an order of their own."""
+    x = torch.cat([dataset.train.x, dataset.test.x]).long()
+    y = torch.cat([dataset.train.y, dataset.test.y])
+    return sorted(map(tuple, torch.cat([x, y[:, None]], dim=1).tolist()))
+
+
+@pytest.mark.thorough
+def test_the_samples_are_scikit_learns_each_once():
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    expected = torch.cat([torch.from_numpy(pixels), torch.from_numpy(labels)[:, None]], dim=1).long()
+    assert rows(digits.load()) == sorted(map(tuple, expected.tolist()))
+
+
+def test_split_and_normalisation():
+    dataset = digits.load()
+    check(dataset)
+    assert (len(dataset.train), len(dataset.test)) == (1600, 197)
+    assert dataset.input_shape == (64,)
+    assert dataset.train.x.dtype == torch.uint8
+    inputs = dataset.normalise(dataset.train.x)
+    assert (float(inputs.min()), float(inputs.max())) == (0.0, 1.0)
+    raw = digits.load(pixels="raw")
+    assert torch.equal(raw.normalise(raw.train.x), raw.train.x.float())
+    assert len(dataset.test.y.unique()) == 10
+
+
+def test_the_split_follows_its_seed():
+    assert torch.equal(digits.load().train.x, digits.load().train.x)
+    assert not torch.equal(digits.load().train.x, digits.load(split_seed=1).train.x)
+    assert rows(digits.load(num_train=1)) == rows(digits.load(split_seed=1))
+
+
+test_what_digits_refuse = refused(
+    [
+        *(({"num_train": num}, "m_train=.* must be a whole number from 1 to 1796") for num in (0, 1797, 1600.5, "all")),
+        ({"pixels": "grey"}, r"dataset.pixels=grey must be one of unit, raw: inputs in"),
+    ],
+    digits.load,
+)
+
 
 SMALL = {"num_train": 24, "num_test": 4, "size": 32}
 
@@ -78,7 +124,7 @@ def test_one_object_a_picture_is_its_class():
     assert int((load(**SMALL, objects=9).labels == 0).sum()) == 0
 
 
-test_what_it_refuses = refused(
+test_what_shapes_refuse = refused(
     [
         ({"size": 15}, "dataset.size=15 must be a whole number, 16 or more"),
         ({"num_test": 0}, "dataset.num_test=0"),
