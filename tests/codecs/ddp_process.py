@@ -1,5 +1,6 @@
-"""What each of several processes does for `test_ddp.py`: trains with every hook under torch's DDP (gloo)."""
+"""What each of three processes does for `test_ddp.py`: trains with every hook under torch's DDP (gloo)."""
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.core.folders import CONF
 from fedcomp.simulation.simulation import Simulation
 
+SIZES = 2, 3
 LR, STEPS = 0.5, 12
 GATHERED: dict[str, dict[str, Any]] = {
     "dense": {},
@@ -33,6 +35,7 @@ GATHERED: dict[str, dict[str, Any]] = {
 """Compressors of `all_gather_hook`, with options; `qsgd` has messages of varying length."""
 
 
+@functools.cache
 def simulation(size: int, name: str = "dense", **options: Any) -> Simulation:
     """FedAvg with one step of each of `size` clients on all of its samples, in float64."""
     schema.register()
@@ -77,11 +80,21 @@ def training(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, 
         yield theta, kept, loss.item()
 
 
-def main(rank: int, size: int, folder: Path) -> None:
-    """Train with each hook, and save what came out."""
-    store = dist.FileStore(str(folder / "store"), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+def main(rank: int, folder: Path) -> None:
+    """Train among two processes and among three, and save what came out."""
     torch.set_num_threads(1)
+    for size in SIZES:
+        if rank < size:
+            store = dist.FileStore(str(folder / f"store {size}"), size)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            torch.save(trained(rank), folder / f"{rank} of {size}.pt")
+            dist.barrier()
+            dist.destroy_process_group()
+    os._exit(0)  # without the interpreter's end, in which one of these processes was aborted once
+
+
+def trained(rank: int) -> dict[str, Any]:
+    """What each hook found."""
     found: dict[str, Any] = {}
     for name, options in GATHERED.items():
         coder = fc.compressor(name, **options)
@@ -103,10 +116,7 @@ def main(rank: int, size: int, folder: Path) -> None:
         theta, kept, _ = next(steps)
         found[name] = theta, kept.count, losses, len(kept.codecs)
     found["resumed"] = [resumed(rank, state, hook, lr) for state, hook, lr in hooks.values()]
-    torch.save(found, folder / f"{rank}.pt")
-    dist.barrier()
-    dist.destroy_process_group()
-    os._exit(0)  # without the interpreter's end, in which one of these processes was aborted once
+    return found
 
 
 def resumed(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, lr: float) -> tuple[Tensor, Tensor]:
@@ -128,4 +138,4 @@ def resumed(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, l
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]))

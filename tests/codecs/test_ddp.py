@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +22,21 @@ from tests.docs.pages import ROOT
 DIM = 64 * 16 + 16 + 16 * 10 + 10
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each process found."""
-    size, folder = request.param, tmp_path_factory.mktemp("ddp")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder into which three processes wrote what they found."""
+    folder = tmp_path_factory.mktemp("ddp")
     command = [sys.executable, "-m", "tests.codecs.ddp_process"]
-    running = [subprocess.Popen([*command, str(rank), str(size), str(folder)], cwd=ROOT) for rank in range(size)]
-    assert [one.wait(timeout=300) for one in running] == [0] * size
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
+    running = [subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT) for rank in range(max(ranked.SIZES))]
+    assert [one.wait(timeout=300) for one in running] == [0] * len(running)
+    return folder
+
+
+@pytest.fixture(scope="module", params=ranked.SIZES)
+def together(request: pytest.FixtureRequest, trained: Path) -> list[dict[str, Any]]:
+    """What each process found among two or three."""
+    size = request.param
+    return [torch.load(trained / f"{rank} of {size}.pt", weights_only=False) for rank in range(size)]
 
 
 @pytest.mark.thorough
