@@ -91,9 +91,7 @@ class Heterogeneous:
     @functools.cached_property
     def optimum(self) -> Tensor:
         """[D] float64 x*, where sum_i H_i (x - b_i) = 0."""
-        return torch.linalg.solve(
-            self.hessians.mean(0), self.gradients(torch.zeros(D, dtype=torch.float64)).mean(0) * -1
-        )
+        return torch.linalg.solve(self.hessians.mean(0), -self.gradients(torch.zeros(D)).mean(0))
 
     def gradients(self, theta: Tensor) -> Tensor:
         """[N, D] float64 H_i (x - b_i) at one theta [D], or at one a client [N, D]."""

@@ -1,7 +1,7 @@
 """Clients whose losses are quadratics, so that what they mean to send is known exactly.
 
 Client i of N holds f_i(x) = (x - b_i)^T A (x - b_i) / 2 with one diagonal A for all, so that the minimum of the mean is
-the mean of the b_i. Shape legend: N clients, M of a chunk, D parameters.
+the mean of the b_i. Shape legend: N clients, D parameters.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,33 +15,13 @@ from fedcomp.algorithm.contract import Algorithm, Context, Setup
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link
+from tests.algorithm.heterogeneous import Chunk
 
 N, D = 4, 101
 STEP = Sgd(lr=1.0, steps=1)
 """One gradient step of length 1: the local change is minus the gradient."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Implements what a solver needs of `LocalData`: one batch, and the gradient A (x - b_i)."""
-
-    ids: Tensor
-    curvature: Tensor
-    centres: Tensor
-    loop_runner: None = None
-
-    def batches(self, batching: Any) -> Iterator[tuple[Tensor, Tensor, None]]:
-        yield self.centres, self.centres, None
-
-    def num_steps(self, batching: Any) -> Tensor:
-        return torch.ones_like(self.ids)
-
-    def gradient(self, theta: Tensor, batch: Any, step: int) -> Gradient:
-        grad = self.curvature * (theta - batch.x)
-        return Gradient(grad, (grad * (theta - batch.x)).sum(1) / 2, batch.stats)
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,8 @@ class Quadratics:
         return tuple(map(ParameterTensor, self.layers))
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        return work(Chunk(cohort.ids, self.curvature, self.centres[cohort.ids]), *rows)
+        hessians = self.curvature.double().diag().expand(self.num_clients, -1, -1)
+        return work(Chunk(cohort.ids, hessians, self.centres.double()), *rows)
 
     def change(self, theta: Tensor) -> Tensor:
         """[N, D] what `STEP` makes of models theta [N, D] or [D]: -A (theta - b_i)."""

@@ -216,9 +216,8 @@ def _uplink(algorithm) -> int:
 
 def test_the_parameters_are_those_of_the_world() -> None:
     tensors = _simulation(CSER(SGD, STEP, SIGN, SIGN)).model.tensors
-    assert [(tensor.size, is_normalisation(tensor)) for tensor in tensors] == [
-        (tensor.size, is_normalisation(tensor)) for tensor in world.BATCH_NORM_TENSORS
-    ]
+    for one, other in zip(tensors, world.BATCH_NORM_TENSORS, strict=True):
+        assert (one.size, is_normalisation(one)) == (other.size, is_normalisation(other))
 
 
 @pytest.mark.parametrize("uplink", [SPARED, SIGN], ids=["spared", "compressed"])

@@ -94,10 +94,8 @@ def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
     each = [error(share, step) for step, share in enumerate(shares)]
     assert [one / whole for one in each] == pytest.approx(shares, abs=0.05)
     factor = (sum(each) / num_steps / whole) ** 0.5
-    corrected, printed = (
-        ((num_steps + 1) / (2 * num_steps)) ** 0.5,
-        (sum(share**2 for share in shares) / num_steps) ** 0.5,
-    )
+    corrected = ((num_steps + 1) / (2 * num_steps)) ** 0.5
+    printed = (sum(share**2 for share in shares) / num_steps) ** 0.5
     assert factor == pytest.approx(corrected, abs=0.02)
     assert abs(factor - printed) > 0.05
 

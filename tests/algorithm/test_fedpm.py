@@ -16,7 +16,14 @@ from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights
 from fedcomp.algorithm.masks.training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient, LocalResult
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
+from fedcomp.core.parameter_layout import (
+    BIAS,
+    NORMALISATION,
+    WEIGHT,
+    ParameterSubset,
+    ParameterTensor,
+    is_normalisation,
+)
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
@@ -222,6 +229,7 @@ def test_frozen_weights_never_change_and_follow_from_the_seed() -> None:
     sim = world.simulation(FedPM(SCORES), module=world.with_batch_norm)
     first, after = sim.init(), world.run(sim)
     assert torch.equal(first.weights, after.weights)
+    assert (ParameterSubset.of(sim.model.tensors, is_normalisation).take(first.theta) == 1).all()
     assert torch.equal(first.weights, world.simulation(FedPM(SCORES), module=world.with_batch_norm).init().weights)
     other = replace(sim, key=Key(("run", 1))).init()
     assert not torch.equal(other.weights, first.weights)

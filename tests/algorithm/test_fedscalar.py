@@ -46,6 +46,9 @@ def test_one_parameter_with_signs_is_fedavg(vector: str) -> None:
 def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
     algorithm = FedScalar(SGD, vector, num_projections=DIM, directions="orthonormal")
     assert torch.allclose(_after(algorithm), _after(FEDAVG), atol=1e-6)
+    sim = world.simulation(algorithm)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert float(result.metrics["estimate/variance"]) < 1e-6
     fewer = replace(algorithm, num_projections=DIM - 1)
     assert not torch.allclose(_after(fewer), _after(FEDAVG), atol=1e-4)
 
@@ -96,10 +99,8 @@ LINKS = [
 @looped("how", ["independent", "orthonormal"])
 @looped("vector, seed, num, uplink, downlink", LINKS)
 def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downlink: int, how: str) -> None:
-    sim = world.simulation(
-        FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed), participation=SOME, link=WireLink
-    )
-    ledger = Ledger()
+    algorithm, ledger = FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed), Ledger()
+    sim = world.simulation(algorithm, participation=SOME, link=WireLink)
     world.run(sim, last=2, ledger=ledger)
     counters = ledger.counters()
     assert counters["uplink"] == 2 * 3 * uplink

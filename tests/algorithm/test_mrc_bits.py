@@ -41,18 +41,9 @@ def columns(method: str, dim: int) -> dict[str, float]:
 
 
 FIXED = ("BiCompFL-GR-Fixed", "BiCompFL-GR-Reconst-Fixed", "BiCompFL-PR-Fixed", "BiCompFL-PR-Fixed-SplitDL")
-
-CNNS = {
-    ("BiCompFL-GR-Reconst-Fixed", "bpp_bc"),
-    ("BiCompFL-PR-Fixed-SplitDL", "bpp"),
-    ("BiCompFL-PR-Fixed-SplitDL", "bpp_bc"),
-}
-LENET = {
-    ("BiCompFL-GR-Fixed", "bpp_bc"),
-    ("BiCompFL-GR-Reconst-Fixed", "bpp"),
-    ("BiCompFL-PR-Fixed", "bpp"),
-    ("BiCompFL-PR-Fixed", "bpp_bc"),
-}
+GR, RECONST, PR, SPLIT = FIXED
+CNNS = {(RECONST, "bpp_bc"), (SPLIT, "bpp"), (SPLIT, "bpp_bc")}
+LENET = {(GR, "bpp_bc"), (RECONST, "bpp"), (PR, "bpp"), (PR, "bpp_bc")}
 MISMATCHES = {(model, *cell) for model in ("4CNN", "6CNN") for cell in CNNS} | {("LeNet5", *cell) for cell in LENET}
 
 

@@ -1,4 +1,4 @@
-"""What each of three processes does for `test_ddp.py`: trains with every hook under torch's DDP (gloo)."""
+"""What each of three processes does for `test_codecs.py`: trains with every hook under torch's DDP (gloo)."""
 
 import functools
 import os

@@ -111,9 +111,8 @@ def _estimate(compressor: Compressor, link: Link) -> torch.Tensor:
 
 def test_error_is_relative_and_a_mean_over_senders_beside_its_closed_form() -> None:
     link, plain = Link(Ledger()), Link(Ledger())
-    assert torch.equal(
-        _estimate(Compressor(RandK(k=6), measures_error=True), link), _estimate(Compressor(RandK(k=6)), plain)
-    )
+    measured = _estimate(Compressor(RandK(k=6), measures_error=True), link)
+    assert torch.equal(measured, _estimate(Compressor(RandK(k=6)), plain))
     decoded = RandK(k=6).decode(RandK(k=6).encode(ROWS, KNOWN, Key()), KNOWN)
     each = ((decoded - ROWS).square().sum(1) / ROWS.square().sum(1))[:2]  # a row of zeros has no error
     assert float(link.measured["codec/error"]) == pytest.approx(float(each.sum()) / 3)

@@ -108,10 +108,8 @@ def test_masks_are_one_where_the_noise_is_the_update() -> None:
 
 
 def test_deterministic_masks_point_the_same_way() -> None:
-    common, u = (
-        SharedKnowledge(Key(("x",)), torch.arange(3), (50,)),
-        torch.randn(3, 50, generator=Key(("u",)).generator()),
-    )
+    common = SharedKnowledge(Key(("x",)), torch.arange(3), (50,))
+    u = torch.randn(3, 50, generator=Key(("u",)).generator())
     for codec in (MaskedNoise("binary", stochastic=False), MaskedNoise("signed", stochastic=False)):
         out = codec.decode(codec.encode(u, common, Key(("c",))), common)
         assert (out * u >= 0).all()

@@ -27,9 +27,8 @@ def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
     seen: set[type] = set()
     marked = {}
     for case in sorted(cases, key=lambda case: case.module is world.mlp):
-        marked[case.name] = pytest.param(
-            case, id=case.name, marks=pytest.mark.thorough if classes(case) <= seen else ()
-        )
+        marks = pytest.mark.thorough if classes(case) <= seen else ()
+        marked[case.name] = pytest.param(case, id=case.name, marks=marks)
         seen |= classes(case)
 
     @pytest.mark.parametrize("case", [marked[case.name] for case in cases])

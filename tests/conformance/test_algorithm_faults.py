@@ -152,26 +152,24 @@ def test_sound_algorithm_passes(check) -> None:
     check(AlgorithmCase("sound", FedAvg(*PARTS), _bits))
 
 
-def test_an_engine_that_charges_empty_rounds_is_found(monkeypatch) -> None:
-    def charges(self, index, state, ledger):
-        ledger.add("downlink", 1, 1)
-        return original(self, index, state, ledger)
-
-    original = Simulation.round
-    monkeypatch.setattr(Simulation, "round", charges)
-    with pytest.raises(Failed):
-        suite.check_empty(AlgorithmCase("sound", FedAvg(*PARTS), _bits))
+def charges(self, index, state, ledger):
+    """An engine that charges empty rounds."""
+    ledger.add("downlink", 1, 1)
+    return SOUND(self, index, state, ledger)
 
 
-def test_an_engine_that_trains_nobody_is_found(monkeypatch) -> None:
-    def nobody(self, index, state, ledger):
-        key = self.key.fold_in("round", index)
-        cohort = self.participation.sample(key.fold_in("participation"), self.importance)
-        if not cohort.size:
-            return replace(state, theta=state.theta * 0.9), RoundResult(cohort, {})
-        return original(self, index, state, ledger)
+def trains_nobody(self, index, state, ledger):
+    cohort = self.participation.sample(self.round_key(index).fold_in("participation"), self.importance)
+    if not cohort.size:
+        return replace(state, theta=state.theta * 0.9), RoundResult(cohort, {})
+    return SOUND(self, index, state, ledger)
 
-    original = Simulation.round
-    monkeypatch.setattr(Simulation, "round", nobody)
+
+SOUND = Simulation.round
+
+
+@pytest.mark.parametrize("engine", [charges, trains_nobody])
+def test_a_fault_of_the_engine_in_empty_rounds_is_found(engine, monkeypatch) -> None:
+    monkeypatch.setattr(Simulation, "round", engine)
     with pytest.raises(Failed):
         suite.check_empty(AlgorithmCase("sound", FedAvg(*PARTS), _bits))

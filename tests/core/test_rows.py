@@ -132,10 +132,8 @@ TENSORS = (
 
 
 def test_take_and_put_are_inverse() -> None:
-    part, rows = (
-        ParameterSubset.of(TENSORS, lambda tensor: not is_normalisation(tensor)),
-        torch.arange(32.0).view(2, 16),
-    )
+    part = ParameterSubset.of(TENSORS, lambda tensor: not is_normalisation(tensor))
+    rows = torch.arange(32.0).view(2, 16)
     assert part.runs == ((0, 8), (12, 16))
     assert part.layers == (6, 2, 4)
     assert part.rest.runs == ((8, 12),)
@@ -183,10 +181,8 @@ def test_factors_are_the_modules_own() -> None:
         assert torch.equal(b, named[f"{layer}.lora_B"])
     turned = LoraLayout.of(model.tensors[::-1])
     assert turned.matrices[0].b == turned.matrices[0].a - turned.matrices[0].b_size
-    assert [(one.rank, one.inputs, one.outputs, one.scale) for one in layout.matrices] == [
-        (5, 5, 6, 0.8),
-        (5, 6, 3, 0.8),
-    ]
+    shapes = [(one.rank, one.inputs, one.outputs, one.scale) for one in layout.matrices]
+    assert shapes == [(5, 5, 6, 0.8), (5, 6, 3, 0.8)]
 
 
 def test_put_takes_what_factors_gives() -> None:

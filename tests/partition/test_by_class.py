@@ -42,9 +42,8 @@ def _any_size(alpha):
     import numpy as np
 
     partition, random = Dirichlet(alpha, balance=False), np.random.default_rng(0)
-    return torch.stack(
-        [torch.from_numpy(partition._per_class(np.full(10, 1000), NUM_CLIENTS, random)) for _ in range(100)]
-    ).double()
+    counts = [partition._per_class(np.full(10, 1000), NUM_CLIENTS, random) for _ in range(100)]
+    return torch.from_numpy(np.stack(counts)).double()
 
 
 def test_per_client_shares_have_the_moments_of_a_dirichlet():
@@ -69,10 +68,8 @@ def test_per_client_parts_are_of_equal_size():
 
 def test_hsu_counts_alpha_for_all_classes_together():
     """alpha r instead of alpha C r: with 10 classes 1.0 is per_client's 0.1, sample for sample, and 0.1 more skewed."""
-    hsu, ours = (
-        Dirichlet(alpha, variant).split(BALANCED, 10_000, NUM_CLIENTS, Key((0,)))
-        for alpha, variant in ((1.0, "hsu"), (0.1, "per_client"))
-    )
+    both = Dirichlet(1.0, "hsu"), Dirichlet(0.1, "per_client")
+    hsu, ours = (one.split(BALANCED, 10_000, NUM_CLIENTS, Key((0,))) for one in both)
     assert all(torch.equal(*pair) for pair in zip(hsu, ours))
 
 
@@ -104,10 +101,8 @@ def test_balance_keeps_clients_that_hold_their_share_out_of_later_classes():
 
 
 def test_small_alpha_means_few_labels():
-    few, many = (
-        label_counts(Dirichlet(alpha, min_size=1).split(BALANCED, 10_000, 20, Key((0,))), BALANCED, 10)
-        for alpha in (0.05, 100.0)
-    )
+    parts = [Dirichlet(alpha, min_size=1).split(BALANCED, 10_000, 20, Key((0,))) for alpha in (0.05, 100.0)]
+    few, many = (label_counts(part, BALANCED, 10) for part in parts)
     assert float((few > 0).sum(1).double().mean()) < 6
     assert bool(((many > 0).sum(1) == 10).all())
 

@@ -40,9 +40,8 @@ def test_is_the_recursion_of_the_paper() -> None:
         if index == 0 or coin < P:
             models, whole = x.expand(N, -1).clone(), whole + 1
         else:
-            models = models + _own_part(
-                codec, step, SharedKnowledge(key.fold_in("step"), torch.arange(N), CLIENTS.layers)
-            )
+            common = SharedKnowledge(key.fold_in("step"), torch.arange(N), CLIENTS.layers)
+            models = models + _own_part(codec, step, common)
         step = -GAMMA * CLIENTS.gradients(models).mean(0).float()
         x = x + step
         assert torch.allclose(state.models, models, rtol=0, atol=1e-5)
@@ -57,11 +56,8 @@ def _own_part(codec: PermK, step: Tensor, common: SharedKnowledge) -> Tensor:
 def test_yaml_of_marina_p_sends_full_uplinks_and_permk_down() -> None:
     config = compose(["algorithm=marina_p"])
     assert (config.algorithm.p_up, config.algorithm.beta, config.algorithm.p_down) == (1.0, 1.0, None)
-    assert [config[part]._target_.split(".")[-1] for part in ("client", "compressor", "downlink")] == [
-        "GD",
-        "Dense",
-        "PermK",
-    ]
+    for part, name in (("client", "GD"), ("compressor", "Dense"), ("downlink", "PermK")):
+        assert config[part]._target_.endswith(f".{name}"), part
 
 
 @pytest.mark.thorough
@@ -124,6 +120,7 @@ def test_the_balanced_probability() -> None:
     assert found.dual_step == pytest.approx(expected * found.chi / (gamma * 19))
     decayed = LoCoDL(GD(lr=1.0, weight_decay=MU), RAND4, None)
     assert decayed.constants(CLIENTS.layers, N).p == pytest.approx(expected)
+    assert replace(BALANCED, omega=99.0).constants(CLIENTS.layers, N).p == 1
 
 
 def test_the_number_of_local_steps_is_geometric() -> None:
@@ -132,6 +129,8 @@ def test_the_number_of_local_steps_is_geometric() -> None:
     assert abs(float(draws.mean()) - 4) < 4 * (12 / 4000) ** 0.5
     assert abs(float((draws == 1).double().mean()) - 0.25) < 4 * (0.1875 / 4000) ** 0.5
     assert geometric(1.0, Key()) == 1
+    always = [Run(replace(BALANCED, p=1.0, schedule=how), CLIENTS).states(2) for how in ("random", "period")]
+    assert all(torch.equal(one.theta, other.theta) for one, other in zip(*always, strict=True))
 
 
 def test_constants_outside_of_the_theory_are_said(caplog) -> None:

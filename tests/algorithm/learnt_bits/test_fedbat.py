@@ -92,9 +92,8 @@ def _trained(algorithm: FedBAT, sim=None):
 def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
     """The program's form: alpha = clip(alpha_0 exp(rho a)), a from 0 at the rate of m; a loop over clients, each S."""
     algorithm = replace(BAT, rho=rho, alpha_min=0.005, alpha_max=0.2)
-    local, log, first, sim = _trained(
-        algorithm, world.in_float64(world.simulation(algorithm, participation=world.FULL))
-    )
+    wide = world.in_float64(world.simulation(algorithm, participation=world.FULL))
+    local, log, first, sim = _trained(algorithm, wide)
     part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
     sizes, state, cohort = algorithm._sizes(part), sim.init(), sim.cohort(0)
     key = sim.round_key(0).fold_in("message").fold_in("update")

@@ -242,10 +242,8 @@ def test_a_client_gives_up_components_whose_size_fell_and_says_so() -> None:
 def test_the_penalty_is_the_product_of_the_norms_of_what_may_go() -> None:
     sim = world.simulation(HetLoRA(Planted(), gamma=0.5), partial(lora_mlp, rank=3))
     components = Components.of(sim.model.tensors)
-    theta, ranks = (
-        planted(torch.arange(4), sim.model.dim).requires_grad_(),
-        torch.tensor([[3, 2], [1, 3], [2, 2], [3, 3]]),
-    )
+    theta = planted(torch.arange(4), sim.model.dim).requires_grad_()
+    ranks = torch.tensor([[3, 2], [1, 3], [2, 2], [3, 3]])
     with torch.no_grad():
         theta[3] = 0
     pruning, zero = SelfPruning(components, 0.5, 0.3), torch.zeros(4)

@@ -59,10 +59,8 @@ def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits
 @pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
 def test_a_codec_that_leaves_nothing_out_changes_nothing(make) -> None:
     """It carries differences to what the server knows, for each kind of client by itself."""
-    dense, coded = (
-        world.run(world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), last=2)
-        for uplink in (DENSE, Compressor(TopK(1.0)))
-    )
+    sims = [world.simulation(make(SGD, RANKS, uplink=one), lora_mlp_head) for one in (DENSE, Compressor(TopK(1.0)))]
+    dense, coded = (world.run(sim, last=2) for sim in sims)
     for one, other in zip(flatten(dense).values(), flatten(coded).values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
-from fedcomp.algorithm.zeroth_order.two_point import TwoPoint
+from fedcomp.algorithm.zeroth_order.decomfl import DeComFL, SharedDirections
+from fedcomp.algorithm.zeroth_order.two_point import TwoPoint, directions_at_once
 from fedcomp.client import Batch
 from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.compressor.seed import seed_number
@@ -40,12 +40,8 @@ def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
                 return error @ clients.hessian @ error / 2
 
             for k in range(steps):
-                g = [
-                    (loss(y + 1e-2 * one) - loss(y - 1e-2 * one)) / 2e-2
-                    if difference == "central"
-                    else (loss(y + 1e-2 * one) - loss(y)) / 1e-2
-                    for one in z[k]
-                ]
+                back = 1e-2 if difference == "central" else 0.0
+                g = [(loss(y + 1e-2 * one) - loss(y - back * one)) / (1e-2 + back) for one in z[k]]
                 v = momentum * v + (g[0] * z[k, 0] + g[1] * z[k, 1]) / 2 + decay * y
                 y = y - lr * v
             ends.append(y)
@@ -62,9 +58,8 @@ def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:
     assert [num for _, num in found] == [3, 3, 6, 6, 12, 12]
     assert [lr for lr, _ in found] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.03, 0.03])
     falling = DeComFL(lr=0.1, schedule="linear", stages={2: [0.5, 2]})
-    assert [falling.size_and_number((index, 5))[0] for index in range(5)] == pytest.approx(
-        [0.1, 0.075, 0.025, 0.0125, 0.0]
-    )
+    rates = [falling.size_and_number((index, 5))[0] for index in range(5)]
+    assert rates == pytest.approx([0.1, 0.075, 0.025, 0.0125, 0.0])
 
 
 def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
@@ -79,10 +74,9 @@ def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -
 
 def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> None:
     """Scalars [M, K P] of a network equal those of its own losses at y + mu z and y - mu z."""
-    sim = world.in_float64(
-        world.simulation(DeComFL(steps=1, perturbations=4, mu=1e-2, batch_size=4), participation=world.FULL)
-    )
-    state, algorithm = sim.init(), sim.algorithm
+    algorithm = DeComFL(steps=1, perturbations=4, mu=1e-2, batch_size=4)
+    sim = world.in_float64(world.simulation(algorithm, participation=world.FULL))
+    state = sim.init()
     seen = []
 
     class Link(NotingLink):
@@ -186,6 +180,10 @@ def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> Non
     assert torch.equal(two_point.directions(torch.tensor([9]), 2, 3, 131)[0], whole[1, 3:])
     assert not torch.equal(whole[0], whole[1])
     assert not torch.equal(whole[0, 0], whole[0, 1])
+    groups = list(SharedDirections(two_point, torch.tensor([3, 9]), 5, 131).groups(1, 2))
+    assert [(part.start, part.stop) for part, _ in groups] == [(0, 2), (2, 4), (4, 5)]
+    assert torch.equal(torch.cat([z for _, z in groups]), whole[1])
+    assert [directions_at_once(*of) for of in ((0, 9), (4, 1024), (9, 1 << 20))] == [1 << 20, 128, 1]
 
 
 test_a_radius_that_is_none = refused(

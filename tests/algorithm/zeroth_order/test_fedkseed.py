@@ -182,14 +182,14 @@ def test_bits() -> None:
 
 
 def test_clipped_steps_are_left_out() -> None:
-    clients = Quadratics.of(2, D)
-    algorithm = replace(ONE, clip=0.2, sampling="amplitude")
-    ((_, after, link, metrics),) = _rounds(algorithm, clients, ((0, 1),))
-    scalars = link.received.fields["scalars"].data
-    assert 0 < int((scalars == 0).sum()) < scalars.numel()
-    assert scalars.abs().max() <= 0.2 / (2 * 1e-2)
-    assert int(after.pool.uses.sum()) == int((scalars != 0).sum())
-    assert metrics["train/loss"].isfinite().all()
+    for difference, width in (("central", 2e-2), ("forward", 1e-2)):
+        algorithm = replace(ONE, clip=5 * width, sampling="amplitude", difference=difference)
+        ((_, after, link, metrics),) = _rounds(algorithm, Quadratics.of(2, D), ((0, 1),))
+        scalars = link.received.fields["scalars"].data
+        assert 0 < int((scalars == 0).sum()) < scalars.numel(), difference
+        assert 2.5 < scalars.abs().max() <= 5, difference
+        assert int(after.pool.uses.sum()) == int((scalars != 0).sum())
+        assert metrics["train/loss"].isfinite().all()
 
 
 def test_a_client_whose_every_step_is_clipped_is_named() -> None:

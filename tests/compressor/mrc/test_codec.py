@@ -134,11 +134,8 @@ def test_split_parts_are_disjoint_cover_and_rotate() -> None:
 
 @pytest.mark.parametrize("priors", [1, 3])
 def test_split_messages_hold_each_row_s_part_and_nothing_else(priors) -> None:
-    codec, known, q = (
-        MRC(block=64, repetitions=2, candidates="per_client"),
-        _known(3, 1000, priors=priors),
-        _posteriors(3, 1000),
-    )
+    codec = MRC(block=64, repetitions=2, candidates="per_client")
+    known, q = _known(3, 1000, priors=priors), _posteriors(3, 1000)
     parts = ((11, 16), (0, 5), (5, 11))
     split = SplitMRC(codec, parts)
     payload = split.encode(q, known, COIN)

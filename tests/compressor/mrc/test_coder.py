@@ -1,8 +1,5 @@
 """The compiled coder does what the reference does, index for index; and the reference does what the formula says."""
 
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
@@ -18,6 +15,7 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import BITS
 from tests.compressor.mrc.coding_problems import SHAPES, Problem, problem
 from tests.looped import looped
+from tests.printed import printed_by
 from tests.thorough import thorough
 
 RAGGED = Blocks.of([0, 1, 20, 21, 150, 277, 400], 400)
@@ -51,25 +49,14 @@ def test_numba_chooses_as_the_reference(bits, num) -> None:
 @pytest.mark.skipif(NO_INTERPRETER, reason="Triton's interpreter before 3.8 does not loop with numpy 2.5")
 def test_triton_chooses_as_the_reference() -> None:
     """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.compressor.mrc.interpreted_kernels"],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["agree"] * 4
+    assert printed_by("tests.compressor.mrc.interpreted_kernels", TRITON_INTERPRET="1") == ["agree"] * 4
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_triton_kernels_compile_for_a_gpu() -> None:
     """For compute capability 9.0, which needs no GPU: the interpreter takes types that the compiler refuses."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.compressor.mrc.compiled_kernels"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["encode_kernel", "decode_kernel"]
+    assert printed_by("tests.compressor.mrc.compiled_kernels") == ["encode_kernel", "decode_kernel"]
 
 
 @looped("bits", BITS)

@@ -71,9 +71,8 @@ def test_any_change_of_name_changes_the_bits_and_the_same_name_gives_the_same() 
 
 def test_streams_follow_the_client_not_its_place() -> None:
     key = Key(("run", 1))
-    assert torch.equal(
-        streams("per_client", key, torch.tensor([9, 4])), streams("per_client", key, torch.tensor([4, 9])).flip(0)
-    )
+    here, there = (streams("per_client", key, torch.tensor(ids)) for ids in ([9, 4], [4, 9]))
+    assert torch.equal(here, there.flip(0))
     assert torch.equal(streams("shared", key, torch.tensor([9, 4])), streams("shared", key, torch.tensor([1])))
 
 
@@ -81,10 +80,7 @@ def test_streams_follow_the_client_not_its_place() -> None:
 def test_ones_have_the_threshold_s_probability_exactly(bits) -> None:
     # 10 thresholds, 200,000 draws each; standard error at most 0.0011.
     thresholds = torch.linspace(1, 2**bits - 1, 10, dtype=torch.float64).round()
-    ones = stretch(KEYS[0], Candidates(KEYS, 20_000, bits), 0, 0, 10) < thresholds
-    ones = torch.cat(
-        [ones, *[stretch(KEYS[0], Candidates(KEYS, 20_000, bits), r, 0, 10) < thresholds for r in range(1, 10)]]
-    )
+    ones = torch.cat([stretch(KEYS[0], Candidates(KEYS, 20_000, bits), r, 0, 10) < thresholds for r in range(10)])
     chance = thresholds / 2**bits
     assert ((ones.double().mean(0) - chance).abs() <= 4.5 * (chance * (1 - chance) / 200_000).sqrt() + 1e-9).all()
 
@@ -246,10 +242,8 @@ def test_decoded_signs_have_the_value_and_lean_to_the_update() -> None:
 
 def test_senders_with_priors_of_their_own_choose_among_candidates_of_their_own() -> None:
     """Equal vectors make equal messages where everything is shared; only the sender's own choice is left to differ."""
-    x, common = (
-        torch.linspace(-1, 1, 64).expand(2, -1).contiguous(),
-        SharedKnowledge(Key(("k",)), torch.arange(2), (64,)),
-    )
+    x = torch.linspace(-1, 1, 64).expand(2, -1).contiguous()
+    common = SharedKnowledge(Key(("k",)), torch.arange(2), (64,))
     for prior, alike in (("half", True), ("mean", False)):
         codec = MRCQuantiser(prior=prior, levels=2, num_candidates=1, block=64)
         bits = codec.decode(codec.encode(x, common, Key(("coin",))), common)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
-from fedcomp.wire.coding import Digits, RunLength
+from fedcomp.wire.coding import Digits, RunLength, Shortest, Unsigned
 from tests.compressor.round_trips import check_mean_and_error, decode_repeated, gauss, heavy, round_trip
 from tests.looped import looped
 from tests.parts import FP4, QSGD, Codec, Dense, Sign, StochasticSign, TernGrad
@@ -162,3 +162,4 @@ def test_auto_takes_the_paper_s_code_for_sparse_levels_and_digits_for_dense_ones
     assert sparse.bits.tolist() == [int(RunLength(1).bits(levels)) + 1 + 32]
     dense = QSGD(127).encode(torch.ones(1, 100), SharedKnowledge(Key(), torch.arange(1), (100,)), Key())
     assert dense.bits.tolist() == [Digits(255).fixed_bits(100) + 1 + 32] == [833]
+    assert QSGD(1).level_coding(4) == Shortest((Unsigned(2, 3), RunLength(1)))  # as long as four trits
