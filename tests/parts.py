@@ -2,6 +2,7 @@
 """The parts that tests make runs of, under the names that they have there."""
 
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.check.world import NUM_CLASSES, NUM_FEATURES
 from fedcomp.client import LocalSolver
 from fedcomp.client.adam import Adam
 from fedcomp.client.gd import GD
@@ -30,6 +31,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
@@ -37,6 +39,19 @@ from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 
 DENSE = Compressor(Dense())
+BATCH_NORM_TENSORS = (
+    ParameterTensor(NUM_FEATURES * 4, WEIGHT),
+    ParameterTensor(4, NORMALISATION),
+    ParameterTensor(4, NORMALISATION),
+    ParameterTensor(4 * NUM_CLASSES, WEIGHT),
+    ParameterTensor(NUM_CLASSES, BIAS),
+)
+"""The parameter tensors of `world.with_batch_norm`."""
+
+
+def spared(compressor: Compressor) -> Compressor:
+    """The compressor as in runs of `world.with_batch_norm`: scale and shift are sent dense."""
+    return compressor.for_tensors(BATCH_NORM_TENSORS)
 
 
 def fedavg(client: LocalSolver | None = None, up: Compressor = DENSE, **options: object) -> FedAvg:

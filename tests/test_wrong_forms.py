@@ -5,6 +5,7 @@ their plan, draws with the keys.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +38,7 @@ def _state(runner, algorithm=FEDAVG, module=world.mlp, change: Callable[[object]
     simulation = world.simulation(algorithm, module, rounds=4, participation=world.FULL)
     if change is not None:
         change(simulation.model)
-    return flatten(world.run(world.variant(simulation, loop_runner=runner)))
+    return flatten(world.run(replace(simulation, loop_runner=runner)))
 
 
 def _same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

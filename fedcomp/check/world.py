@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.compressor import Compressor
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.evaluation.per_client import PerClient
 from fedcomp.model.build import build
@@ -57,21 +55,6 @@ def with_batch_norm() -> nn.Module:
     """No bias before the normalisation: its gradient would be 0 up to rounding, and some methods send its sign."""
     linear = nn.Linear(NUM_FEATURES, 4, bias=False)
     return nn.Sequential(linear, nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
-
-
-BATCH_NORM_TENSORS = (
-    ParameterTensor(NUM_FEATURES * 4, WEIGHT),
-    ParameterTensor(4, NORMALISATION),
-    ParameterTensor(4, NORMALISATION),
-    ParameterTensor(4 * NUM_CLASSES, WEIGHT),
-    ParameterTensor(NUM_CLASSES, BIAS),
-)
-"""The parameter tensors of `with_batch_norm`."""
-
-
-def spared(compressor: Compressor) -> Compressor:
-    """The compressor as in runs of `with_batch_norm`: scale and shift are sent dense."""
-    return compressor.for_tensors(BATCH_NORM_TENSORS)
 
 
 def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor] = ()) -> AnyModel:
@@ -137,11 +120,6 @@ def run(
     for index in range(first, sim.rounds if last is None else last):
         state, _ = sim.round(index, state, ledger)
     return state
-
-
-def variant(sim: Simulation, **changes: Any) -> Simulation:
-    """The same simulation with some parts replaced."""
-    return replace(sim, **changes)
 
 
 @dataclass(frozen=True)

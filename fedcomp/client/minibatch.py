@@ -16,11 +16,7 @@ from fedcomp.core.ranges import Whole
 
 @dataclass(frozen=True, kw_only=True)
 class MinibatchSolver(LocalSolver):
-    """Steps along gradients of mini-batches.
-
-    Attributes:
-        epochs, steps, replacement: see `Batching`. With `steps` given, `epochs` is left at 1, or None.
-    """
+    """Steps along gradients of mini-batches, see `Batching`; with `steps` given, `epochs` is left at 1, or None."""
 
     epochs: Annotated[int | None, Whole()] = 1
     steps: Annotated[int | None, Whole()] = None

@@ -29,12 +29,7 @@ from fedcomp.wire.packing import Layout, layout, pack, unpack
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
-
-    Attributes:
-        data: the bytes; the last is filled up with zeros.
-        bits: how many bits of them there are.
-    """
+    """One message: its bytes, of which the last is filled up with zeros, and how many bits of them there are."""
 
     data: bytes
     bits: int

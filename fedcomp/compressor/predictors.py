@@ -125,11 +125,7 @@ class Aggregate(Predictor):
 
 @dataclass(frozen=True)
 class EF21(Predictor):
-    """The sum of each sender's messages so far.
-
-    Attributes:
-        starts_at_model: the sum starts at the first model (EF21-P's w) instead of 0.
-    """
+    """The sum of each sender's messages so far; `starts_at_model`: from the first model on (EF21-P's w), not from 0."""
 
     starts_at_model: bool = False
 

@@ -38,11 +38,7 @@ class DeviceLost(ValueError):
 
 @dataclass(frozen=True)
 class Form:
-    """An accelerated form.
-
-    Attributes:
-        name: as users read it. plain: what is used instead, in words.
-    """
+    """An accelerated form: its name as users read it, and what is used instead, in words."""
 
     name: str
     plain: str

@@ -73,11 +73,7 @@ class Everyone:
 
 @dataclass(frozen=True)
 class Listed:
-    """Some clients by number, as receivers of a broadcast or senders of rows.
-
-    Attributes:
-        clients: their numbers in [0, N), in the order of the rows where they send.
-    """
+    """Some clients by number in [0, N), as receivers of a broadcast or senders of rows, in the order of the rows."""
 
     clients: tuple[int, ...]
 

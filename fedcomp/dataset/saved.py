@@ -1,4 +1,4 @@
-"""Reads a folder that `save_to_disk` of the library datasets has written."""
+"""Reads what libraries have saved: a folder of `save_to_disk` of the library datasets, a Parquet file."""
 
 from pathlib import Path
 from typing import Any
@@ -19,3 +19,18 @@ def load_saved(folder: Path) -> Any:
             f"{folder} is no data set that the library datasets has saved ({first_line(error)}): save one there by "
             "save_to_disk"
         ) from None
+
+
+def load_parquet(file: Path, other: str) -> Any:
+    """pyarrow's table. ValueError: it is not installed (`other`: what to save instead), or cannot read the file."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            f"{file} is a Parquet file, which pyarrow reads: pip install pyarrow, or save {other}"
+        ) from None
+    try:
+        return parquet.read_table(file)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{file} cannot be read as a Parquet file ({first_line(error)}): save it as one") from None

@@ -49,11 +49,7 @@ class GridRun:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended.
-
-    Attributes:
-        error: None if it finished, else one line. interrupted: whether a signal stopped the run.
-    """
+    """How a run ended: its `error` is None if it finished, else one line; `interrupted`: by a signal."""
 
     run: GridRun
     error: str | None = None

@@ -42,11 +42,7 @@ def slurm_task() -> SlurmTask:
 
 @dataclass(frozen=True)
 class TorchrunGroup:
-    """The processes of a run.
-
-    Attributes:
-        processes: in all tasks together. task: which part of them is started here.
-    """
+    """The processes of a run, in all tasks together, and which part of them is started here."""
 
     processes: int
     task: SlurmTask

@@ -19,11 +19,7 @@ from fedcomp.records.metrics_file import Line
 
 
 class Ends(NamedTuple):
-    """A run in the plane of the two ends.
-
-    Attributes:
-        accuracy: best over evaluations, a fraction in [0, 1]. bits: sent in the whole run.
-    """
+    """A run in the plane of the two ends: best accuracy over evaluations, a fraction, and bits of the whole run."""
 
     accuracy: float
     bits: float

@@ -35,11 +35,7 @@ class Workers:
 
 
 class ProcessGroup:
-    """The processes that share the pieces; this class: one process, which computes all of them.
-
-    Attributes:
-        rank, size: which of how many this is.
-    """
+    """The processes that share the pieces, and which of them this is; this class: one process, which computes all."""
 
     rank: int
     size: int

@@ -40,11 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobStates:
-    """What Slurm knows of some jobs.
-
-    Attributes:
-        jobs: by name. problem: one line, if Slurm is there and does not answer.
-    """
+    """What Slurm knows of some jobs, by name; `problem`: one line, if it is there and does not answer."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     problem: str | None = None

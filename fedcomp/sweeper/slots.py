@@ -23,11 +23,7 @@ from fedcomp.records.run_folder import LOCK
 
 @dataclass(frozen=True)
 class Slot:
-    """One command's place at a study.
-
-    Attributes:
-        folder: of the study. number: from 0; no two commands have the same at a time.
-    """
+    """One command's place at a study; no two commands have the same number, from 0 on, at a time."""
 
     folder: Path
     number: int

@@ -31,7 +31,19 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import DENSE, Compressor, ErrorFeedback, Full, PermK, ServerSgd, Sgd, Sign, TopK
+from tests.parts import (
+    BATCH_NORM_TENSORS,
+    DENSE,
+    Compressor,
+    ErrorFeedback,
+    Full,
+    PermK,
+    ServerSgd,
+    Sgd,
+    Sign,
+    TopK,
+    spared,
+)
 from tests.refused import refused
 
 SOME = "participation=uniform participation.num_participants=3"
@@ -197,8 +209,8 @@ def test_a_client_of_weight_0_leaves_no_trace(algorithm: Any) -> None:
     assert not torch.allclose(other, alone, rtol=1e-3, atol=1e-4)
 
 
-PART = ParameterSubset.of(world.BATCH_NORM_TENSORS, is_normalisation)
-SIGN, SPARED = Compressor(Sign(granularity="model")), world.spared(Compressor(Sign(granularity="model")))
+PART = ParameterSubset.of(BATCH_NORM_TENSORS, is_normalisation)
+SIGN, SPARED = Compressor(Sign(granularity="model")), spared(Compressor(Sign(granularity="model")))
 TOPK, PERMK = Compressor(TopK()), Compressor(PermK())
 
 
@@ -216,7 +228,7 @@ def _uplink(algorithm) -> int:
 
 def test_the_parameters_are_those_of_the_world() -> None:
     tensors = _simulation(CSER(SGD, STEP, SIGN, SIGN)).model.tensors
-    for one, other in zip(tensors, world.BATCH_NORM_TENSORS, strict=True):
+    for one, other in zip(tensors, BATCH_NORM_TENSORS, strict=True):
         assert (one.size, is_normalisation(one)) == (other.size, is_normalisation(other))
 
 
@@ -242,7 +254,7 @@ def test_liec_remembers_nothing_of_them_and_averages_the_rest(fused: bool) -> No
 
 
 def test_m3_sends_them_whole_both_ways() -> None:
-    algorithm = M3(SGD, STEP, world.spared(TOPK), world.spared(PERMK), p_down=0, p_up=0)
+    algorithm = M3(SGD, STEP, spared(TOPK), spared(PERMK), p_down=0, p_up=0)
     sim = _simulation(algorithm)
     state = world.run(sim, last=3)
     after, _ = sim.round(3, state, Ledger())
@@ -252,12 +264,12 @@ def test_m3_sends_them_whole_both_ways() -> None:
 
 
 def test_uncompressed_normalisation_parameters_are_counted() -> None:
-    num, dim, sent = world.NUM_CLIENTS, sum(tensor.size for tensor in world.BATCH_NORM_TENSORS), 32 * PART.size
+    num, dim, sent = world.NUM_CLIENTS, sum(tensor.size for tensor in BATCH_NORM_TENSORS), 32 * PART.size
     stats = 32 * 2 * 4
     assert _uplink(CSER(SGD, STEP, SIGN, DENSE)) == num * (dim + 32 + stats)
     assert _uplink(CSER(SGD, STEP, SPARED, DENSE)) == num * (dim - PART.size + 32 + sent + stats)
     assert _uplink(LIEC(SGD, STEP, SPARED, SPARED)) == num * (dim - PART.size + 32 + sent + stats)
     kept = (dim - PART.size) // num
     places = kept * (dim - PART.size - 1).bit_length()
-    topk = world.spared(Compressor(TopK(positions="index")))
-    assert _uplink(M3(SGD, STEP, topk, world.spared(PERMK), p_up=0)) == num * (32 * kept + places + sent + stats)
+    topk = spared(Compressor(TopK(positions="index")))
+    assert _uplink(M3(SGD, STEP, topk, spared(PERMK), p_up=0)) == num * (32 * kept + places + sent + stats)

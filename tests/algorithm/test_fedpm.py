@@ -200,7 +200,7 @@ def test_masks_train_in_the_runs_dtype(algorithm: Algorithm, monkeypatch: pytest
         return result
 
     monkeypatch.setattr(MinibatchSolver, "run", noted)
-    sim = world.variant(world.simulation(algorithm, world.with_batch_norm), dtype=torch.float64)
+    sim = replace(world.simulation(algorithm, world.with_batch_norm), dtype=torch.float64)
     state = world.run(sim, last=2)
     assert set(seen) == {torch.float64}
     assert state.theta.dtype == torch.float32

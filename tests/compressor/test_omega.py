@@ -9,9 +9,23 @@ from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
-from tests.conformance import world
 from tests.looped import looped
-from tests.parts import FP4, QSGD, Dense, Drive, Eden, PermK, RandK, RandomMask, Sign, StochasticSign, TernGrad, TopK
+from tests.parts import (
+    BATCH_NORM_TENSORS,
+    FP4,
+    QSGD,
+    Dense,
+    Drive,
+    Eden,
+    PermK,
+    RandK,
+    RandomMask,
+    Sign,
+    StochasticSign,
+    TernGrad,
+    TopK,
+    spared,
+)
 
 LAYERS = (36, 4)
 SENDERS, DRAWS = 4, 500
@@ -68,8 +82,8 @@ def test_none_for_biased_codecs_and_those_without_a_closed_form() -> None:
 
 
 def test_what_is_sent_dense_beside_the_message_does_not_count() -> None:
-    spared = world.spared(Compressor(RandK(k=4)))
-    assert spared.omega(tuple(tensor.size for tensor in world.BATCH_NORM_TENSORS), 3) == (20 + 12 + 3) / 4 - 1
+    beside = spared(Compressor(RandK(k=4)))
+    assert beside.omega(tuple(tensor.size for tensor in BATCH_NORM_TENSORS), 3) == (20 + 12 + 3) / 4 - 1
 
 
 CNN8, CNN4, TWO = 1_181_536, 1_933_258, LARGEST + 5

@@ -4,7 +4,7 @@ import ast
 import multiprocessing
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -152,7 +152,7 @@ def test_a_gpus_own_chunk_size_leaves_work_for_all(monkeypatch) -> None:
     monkeypatch.setattr(processes, "_nccl", lambda: None)
     one = processes.TorchProcesses(TorchrunEnv(0, 3, 0, 3), _Likewise(0, 3, torch.distributed.HashStore()))
     sim = world.simulation(ranked.ALGORITHM, participation=world.FULL)  # 7 clients, 100 at once
-    on_gpu = world.variant(sim, device=torch.device("cuda"))
+    on_gpu = replace(sim, device=torch.device("cuda"))
     assert one.distribute(on_gpu, None, None).chunk_size == 3
     assert one.distribute(on_gpu, 100, None).chunk_size == 100  # the user's own, so that it is the run of one process
     on_cpu = one.distribute(sim, None, None)

@@ -5,6 +5,7 @@ one that a GPU would make. A blocking one waits until the GPU has done everythin
 """
 
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -35,7 +36,7 @@ class UncheckedLink(Link):
 def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:
     """The simulation on the device."""
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    return world.variant(
+    return replace(
         sim,
         dataset=sim.dataset.to(DEVICE),
         shards=ClientShards.of(parts, DEVICE),

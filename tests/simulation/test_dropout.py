@@ -71,7 +71,7 @@ def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> No
 @looped("module", MODULES)
 def test_threads_change_no_bit(module: Module) -> None:
     once, twice = (
-        world.run(world.variant(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)
+        world.run(replace(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)
     )
     assert same(once, twice)
 
@@ -99,7 +99,7 @@ def test_a_loop_that_draws_is_never_captured(module: Module, algorithm, caplog) 
     plain = world.simulation(algorithm, module, sizes=(8,) * 7)
     capture = StrictCapture()
     with caplog.at_level(logging.INFO, "fedcomp"):
-        recorded = world.run(world.variant(plain, loop_runner=GraphedLoops(capture)))
+        recorded = world.run(replace(plain, loop_runner=GraphedLoops(capture)))
     assert same(recorded, world.run(plain))
     assert capture.recorded == capture.replays == 0
     assert caplog.text.count("the model draws random numbers in training, and a replay would repeat them") == 1

@@ -1,5 +1,6 @@
 """Inside a round and an evaluation nothing goes from host to GPU, or back, by a copy that waits for the GPU."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -98,6 +99,6 @@ def test_a_recorded_module_of_a_user_touches_the_device_alone(trusting) -> None:
     assert isinstance(sim.model, Functional)
     data = moved(sim, sizes)
     world.run(data)  # the first round copies the module's buffers
-    world.run(world.variant(data, loop_runner=GraphedLoops(capture)))
+    world.run(replace(data, loop_runner=GraphedLoops(capture)))
     assert capture.recorded > 0
     assert not sim.model.vmap_refused

@@ -152,7 +152,7 @@ def test_the_counter_counts() -> None:
 def _everybody(sim):
     """The simulation with all clients in every round, who are drawn before it: the host draws cohorts."""
     cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    return world.variant(sim, participation=_Fixed(cohort), link=UncheckedLink)
+    return replace(sim, participation=_Fixed(cohort), link=UncheckedLink)
 
 
 class _Fixed:

@@ -1,6 +1,7 @@
 """Evaluations on a side stream: every wait that must be there is, and a value is read once."""
 
 import weakref
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -124,5 +125,5 @@ def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None
         parts = list(torch.arange(sum(world.SIZES)).split(list(world.SIZES)))
         recorder = GraphedLoops(CudaGraphs(device)) if graphs else None
         moved = {"dataset": sim.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
-        session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
+        session_in(tmp_path / type(how).__name__, how, replace(sim, loop_runner=recorder, **moved)).run()
     assert_same_run(tmp_path / "MetricsReader", tmp_path / "SideStreamReader")

@@ -55,11 +55,7 @@ class BetaPosterior(CheckedOptions):
 
 @dataclass(frozen=True)
 class CountsDownlink(Downlink[MaskCounts, Tensor]):
-    """The counts to those who take part, who make theta of them; nothing before the first masks have come up.
-
-    Attributes:
-        posterior: makes theta of counts, at both ends.
-    """
+    """The counts to those who take part, whose `posterior` makes theta of them; nothing before masks came up."""
 
     sends_model = True
 

@@ -18,11 +18,7 @@ from fedcomp.algorithm.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedAvg with a proximal term at the clients.
-
-    Attributes:
-        client: with `proximal` above 0. server, uplink, downlink, weights, sends: as FedAvg's.
-    """
+    """FedAvg with a proximal term at the clients, whose `proximal` is above 0; the arguments are FedAvg's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,11 +23,7 @@ NOTHING = 1e-20
 
 @dataclass(frozen=True)
 class StepSizes:
-    """Step sizes alpha in [smallest, largest], or 0, and the tensors that they belong to.
-
-    Attributes:
-        sizes: of each tensor; they sum to d.
-    """
+    """Step sizes alpha in [smallest, largest], or 0, of tensors whose `sizes` sum to d."""
 
     sizes: tuple[int, ...]
     smallest: float

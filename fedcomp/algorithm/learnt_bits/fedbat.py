@@ -36,7 +36,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, ParameterSubset, ParameterTensor
 from fedcomp.core.ranges import Within
 from fedcomp.core.validate import is_number
 from fedcomp.random.keys import Key
@@ -152,11 +152,8 @@ class FedBAT(Algorithm):
         return steps.clamp(min=1) if self.alpha0 == "mean" else steps
 
     def _coded(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
-        def belongs(tensor: ParameterTensor) -> bool:
-            dense = is_normalisation(tensor) or tensor.kind == EMBEDDING
-            return not dense and (self.biases == "binarised" or tensor.kind != BIAS)
-
-        return ParameterSubset.of(tensors, belongs)
+        dense = {NORMALISATION, EMBEDDING, *((BIAS,) if self.biases == "dense" else ())}
+        return ParameterSubset.of(tensors, lambda tensor: tensor.kind not in dense)
 
     def _sizes(self, part: ParameterSubset) -> StepSizes:
         return StepSizes(part.layers, self.alpha_min, self.alpha_max)

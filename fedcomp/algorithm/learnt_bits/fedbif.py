@@ -28,7 +28,7 @@ from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setu
 from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, ParameterSubset, ParameterTensor
 from fedcomp.core.ranges import Whole, Within
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
@@ -173,11 +173,8 @@ class FedBiF(Algorithm):
         return self.bits - 1 - round_index % self.bits
 
     def _coded(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
-        def belongs(tensor: ParameterTensor) -> bool:
-            dense = is_normalisation(tensor) or tensor.kind == EMBEDDING
-            return not dense and (self.biases == "coded" or tensor.kind != BIAS)
-
-        return ParameterSubset.of(tensors, belongs)
+        dense = {NORMALISATION, EMBEDDING, *((BIAS,) if self.biases == "dense" else ())}
+        return ParameterSubset.of(tensors, lambda tensor: tensor.kind not in dense)
 
     def _grid(self, part: ParameterSubset) -> WeightGrid:
         return WeightGrid(self.bits, self.levels, part.layers)

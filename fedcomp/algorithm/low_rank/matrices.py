@@ -42,12 +42,6 @@ class LowRank:
 
         return cls(tuple(matrix(one) for one in tensors if belongs(one)), ParameterSubset.of(tensors, belongs))
 
-    @property
-    def num_floats(self) -> int:
-        """Floats of a message up, both exchanges together: P, Q and the dense entries."""
-        low = sum(one.rank * (one.outputs + one.inputs) for one in self.matrices)
-        return low + self.part.rest.size
-
     def split(self, rows: Tensor) -> list[Tensor]:
         """Each matrix [M, m, n] of the compressed columns [M, d]."""
         parts = rows.split([one.outputs * one.inputs for one in self.matrices], 1)

@@ -16,11 +16,7 @@ from fedcomp.core.cohort import Cohort
 
 
 def check_decodable(name: str, uplink: Compressor) -> None:
-    """Raise ValueError if the uplink has a memory of its own, or messages that are decoded jointly.
-
-    Args:
-        name: of the method, for the error.
-    """
+    """Raise ValueError if the uplink has a memory of its own, or messages that are decoded jointly."""
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError(f"compressor.feedback must be none: {name} remembers at the clients what was sent")
     if uplink.predicts:

@@ -18,11 +18,7 @@ from fedcomp.wire import SharedKnowledge
 
 @dataclass(frozen=True)
 class Fragment:
-    """Some tensors of a model.
-
-    Attributes:
-        part: their columns. tensors: what they are.
-    """
+    """Some tensors of a model: their columns, and what they are."""
 
     part: ParameterSubset
     tensors: tuple[ParameterTensor, ...]

@@ -20,13 +20,9 @@ ALL_OPPOSED = 1e-12
 
 @dataclass(frozen=True)
 class AssumedCorrelation(Estimator):
-    """Which R2 / R1 is assumed.
+    """Which R2 / R1 is assumed: 0 (one), n / 2 (avg), n - 1 (max), `ratio` (opt), or that of earlier rounds (online).
 
-    Attributes:
-        transform: one (R2/R1 = 0), avg (n / 2), max (n - 1), opt (known) or online (estimated from earlier rounds).
-        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
-            that there can be.
-        decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
+    In a round with fewer than ratio + 1 senders the ratio counts as n - 1, the most that there can be.
     """
 
     uses_correlation: ClassVar[bool] = True

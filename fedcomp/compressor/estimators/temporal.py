@@ -43,11 +43,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Temporal(Estimator):
-    """Decodes a sampling codec's messages against a memory.
-
-    Attributes:
-        memory: client, one row for each of the N clients; shared, one row for all.
-    """
+    """Decodes a sampling codec's messages against a memory: a row for each of the N clients, or one that all share."""
 
     memory: Literal["client", "shared"] = "client"
 

@@ -34,12 +34,7 @@ COMPILED = 1 << 16
 
 @dataclass(frozen=True)
 class Rotation:
-    """An orthonormal matrix for each key and sender.
-
-    Attributes:
-        dim: D.
-        rounds: how often everything is repeated, with fresh signs.
-    """
+    """An orthonormal matrix [D, D] for each key and sender; `rounds`: how often all is repeated, with fresh signs."""
 
     dim: int
     rounds: int = 1

@@ -11,8 +11,8 @@ from typing import TextIO, cast
 
 import numpy as np
 
-from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import reads_as_number, suggest
+from fedcomp.dataset.saved import load_parquet
 
 Column = list[str]
 
@@ -152,17 +152,9 @@ def _csv(file: Path, delimiter: str) -> tuple[list[str], list[list[str]], list[s
 
 def _parquet(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     """As `_csv`: cells as pyarrow writes them as text, "" where there is no value."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError(
-            f"{file} is a Parquet file, which pyarrow reads: pip install pyarrow, or save the table as .csv or .csv.gz"
-        ) from None
-    try:
-        table = parquet.read_table(file)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{file} cannot be read as a Parquet file ({first_line(error)}): save it as one") from None
+    table = load_parquet(file, "the table as .csv or .csv.gz")
+    import pyarrow
+
     columns: list[Column] = []
     for name, column in zip(table.column_names, table.columns):
         try:

@@ -10,18 +10,14 @@ from typing import Any
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import suggest
-from fedcomp.dataset.saved import load_saved
+from fedcomp.dataset.saved import load_parquet, load_saved
 
 KINDS = ".jsonl, .csv, .parquet (the first two also as .gz), or a folder that save_to_disk of datasets wrote"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file.
-
-    Attributes:
-        place: where it stands, such as "texts.jsonl, line 3". fields: its values by name.
-    """
+    """A row of a file, its values by name; `place`: where it stands, such as "texts.jsonl, line 3"."""
 
     place: str
     fields: Mapping[str, Any]
@@ -118,17 +114,7 @@ def _csv(file: Path) -> Iterator[Row]:
 
 
 def _parquet(file: Path) -> Iterator[Row]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError(
-            f"{file} is a Parquet file, which pyarrow reads: pip install pyarrow, or save it as .jsonl"
-        ) from None
-    try:
-        rows = parquet.read_table(file).to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{file} cannot be read as a Parquet file ({first_line(error)}): save it as one") from None
+    rows = load_parquet(file, "it as .jsonl").to_pylist()
     return (Row(f"{file}, row {number}", fields) for number, fields in enumerate(rows, 1))
 
 

@@ -58,7 +58,8 @@ def _chain(module: nn.Module) -> list[nn.Module] | None:
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return None
     if type(module).forward is not nn.Sequential.forward:
-        return [] if type(module) is nn.Identity or _no_dropout(module) else [module]
+        without_dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0
+        return [] if type(module) is nn.Identity or without_dropout else [module]
     assert isinstance(module, nn.Sequential)
     parts: list[nn.Module] = []
     for child in module:  # not `children()`, which skips a part that is used twice
@@ -67,10 +68,6 @@ def _chain(module: nn.Module) -> list[nn.Module] | None:
             return None
         parts += chain
     return parts
-
-
-def _no_dropout(module: nn.Module) -> bool:
-    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0
 
 
 def _pool_first(parts: list[nn.Module]) -> list[nn.Module]:

@@ -26,13 +26,7 @@ Spread = Annotated[float, Within("[1, inf)", "the 90th over the 10th percentile"
 
 @dataclass(frozen=True, kw_only=True)
 class LognormalLinks(FixedLinks):
-    """`FixedLinks` gives the medians.
-
-    Attributes:
-        spread_down, spread_up, spread_rtt, spread_gradient: q90 / q10 of rates, round trip and seconds a
-            gradient; 1: all clients alike.
-        correlation: c, of the logarithms of a client's two rates.
-    """
+    """`FixedLinks` gives the medians; a spread is q90 / q10, `correlation` c."""
 
     spread_down: Spread = 1.0
     spread_up: Spread = 1.0

@@ -108,7 +108,8 @@ def plan_convolutions(
         plan = ConvPlan((), simulation.chunk_size)
     elif mode in FORMS:
         work = Workload(size, batch_size, simulation.dataset.input_shape, device)
-        plan = ConvPlan(_proven_forms(model, mode, work), simulation.chunk_size)
+        proven = [mode if _agrees(one, mode, FORMS[0]) else FORMS[0] for one in model.tunable_operations(work)]
+        plan = ConvPlan(tuple(proven), simulation.chunk_size)
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
@@ -155,11 +156,6 @@ def _fastest_form(operation: TunableOperation, device: torch.device, ignore_cach
     while not _agrees(operation, best := _fastest(seconds), plain):
         del seconds[best]
     return best
-
-
-def _proven_forms(model: TunableModel, form: str, size: Workload) -> tuple[str, ...]:
-    """This form of all convolutions, but the grouped one where it gives other results."""
-    return tuple(form if _agrees(one, form, FORMS[0]) else FORMS[0] for one in model.tunable_operations(size))
 
 
 def _agrees(operation: TunableOperation, form: str, plain: str) -> bool:

@@ -78,7 +78,8 @@ class Executor:
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.map_clients`."""
         sizes = self.shards.sizes[list(cohort.clients)]
-        positions = _by_work(sizes)
+        # [M] those with most samples first, so that finished clients are the last rows
+        positions = np.argsort(-sizes, kind="stable")
         num = len(positions)
         chunks = [positions[first : first + self.chunk_size] for first in range(0, num, self.chunk_size)]
         rows = tuple(_cast(tensor, torch.float32, self.dtype) for tensor in rows)
@@ -196,11 +197,6 @@ def _by_client(
 
 def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
     return tensor.to(new) if tensor.dtype == old != new else tensor
-
-
-def _by_work(sizes: np.ndarray) -> np.ndarray:
-    """[M] positions of the clients, those with most samples first, so that finished clients are the last rows."""
-    return np.argsort(-sizes, kind="stable")
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:

@@ -13,7 +13,20 @@ from fedcomp.compressor import Compressor
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links, relayed, topk
-from tests.parts import DENSE, QSGD, ErrorFeedback, MRCQuantiser, MRCSign, PermK, RandK, ServerSgd, Sgd, Sign, TopK
+from tests.parts import (
+    DENSE,
+    QSGD,
+    ErrorFeedback,
+    MRCQuantiser,
+    MRCSign,
+    PermK,
+    RandK,
+    ServerSgd,
+    Sgd,
+    Sign,
+    TopK,
+    spared,
+)
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
@@ -43,9 +56,9 @@ CASES = [
     AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
     normed("liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3)),
     AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True)),
-    normed("cser-beside", CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2)),
-    normed("liec-beside", LIEC(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(PLAIN_SIGN), 3)),
-    normed("m3-beside", M3(SGD, STEP, world.spared(Compressor(TopK())), world.spared(PERMK), p_down=0.3)),
+    normed("cser-beside", CSER(SGD, STEP, spared(PLAIN_SIGN), spared(SIGN), 2)),
+    normed("liec-beside", LIEC(SGD, STEP, spared(PLAIN_SIGN), spared(PLAIN_SIGN), 3)),
+    normed("m3-beside", M3(SGD, STEP, spared(Compressor(TopK())), spared(PERMK), p_down=0.3)),
     normed("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3)),
     AlgorithmCase("m3-whole", M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"), dense),
     AlgorithmCase("m3-parts", M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0)),

@@ -9,7 +9,7 @@ from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, largest, links, topk
-from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, PermK, RandK, ServerSgd, Sgd, Svrg, TopK
+from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, PermK, RandK, ServerSgd, Sgd, Svrg, TopK, spared
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 FIXED = Sgd(lr=0.1, batch_size=4, steps=3)
@@ -30,7 +30,7 @@ CASES = [
     normed("scaffold", Scaffold(SGD, STEP, DENSE), TWO_VECTORS),
     AlgorithmCase("scaffold-topk", Scaffold(SGD, STEP, TOPK, "I"), TWO_TOPK),
     AlgorithmCase("scaffold-randk", Scaffold(SVRG, ServerSgd(0.5), RANDK)),
-    normed("scaffold-beside", Scaffold(FIXED, STEP, world.spared(QSGD7))),
+    normed("scaffold-beside", Scaffold(FIXED, STEP, spared(QSGD7))),
     normed("scallion", Scallion(FIXED, STEP, TOPK, DENSE), ONE_TOPK),
     AlgorithmCase("scallion-mean", Scallion(SGD, STEP, TOPK, REMEMBERED), TOPK_BOTH_WAYS),
     normed("scallion-randk", Scallion(SGD, STEP, RANDK, DENSE, sends="mean_update")),

@@ -1,6 +1,6 @@
 """FedBiF: the grid, which bit a round moves, and that nothing else moves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -119,7 +119,7 @@ def test_the_range_never_grows_and_a_rate_of_almost_nothing_moves_nothing() -> N
     part = _part(sim)
     for index in range(20):
         Noting.seen.clear()
-        state, result = world.variant(sim, link=Noting).round(index, state, Ledger())
+        state, result = replace(sim, link=Noting).round(index, state, Ledger())
         q, ranges = (Noting.seen[0].fields[name].data[0] for name in ("q", "range"))
         grid = WeightGrid(3, "asymmetric", part.layers)
         assert torch.allclose(part.take(state.theta), grid.values(q, ranges), atol=1e-6)

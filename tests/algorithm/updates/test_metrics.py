@@ -30,7 +30,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
-from tests.parts import DENSE, Dense, ErrorFeedback, FedAvg, MRCSign, PermK, RandK, ServerSgd, Sgd, Sign, TopK
+from tests.parts import DENSE, Dense, ErrorFeedback, FedAvg, MRCSign, PermK, RandK, ServerSgd, Sgd, Sign, TopK, spared
 
 TENSORS = Model(lora_mlp_head()).tensors
 LAYOUT = LoraLayout.of(TENSORS)
@@ -88,7 +88,7 @@ def _metrics(uplink: Compressor, **options):
 def test_it_is_that_of_what_the_codec_is_given(module) -> None:
     heard = Heard(0.4, places="index")
     uplink = Compressor(heard, estimator=Spatial("avg"))
-    cohort, metrics = _metrics(world.spared(uplink) if module is world.with_batch_norm else uplink, module=module)
+    cohort, metrics = _metrics(spared(uplink) if module is world.with_batch_norm else uplink, module=module)
     (x,) = heard.vectors
     assert metrics[NAME].shape == ()
     assert float(metrics[NAME]) == pytest.approx(float(correlation(x, cohort.weight)), abs=1e-12)
@@ -135,7 +135,7 @@ CASES: dict[str, tuple[Algorithm, set[str]]] = {
     "up": (FedAvg(CLIENT, SERVER, FED, DENSE), {UP}),
     "fading": (FedAvg(CLIENT, SERVER, Compressor(Sign(), ErrorFeedback(0.5)), DENSE), {UP}),
     "down": (FedAvg(CLIENT, SERVER, SIGN, FED), {DOWN}),
-    "beside": (FedAvg(CLIENT, SERVER, world.spared(FED), world.spared(FED)), {UP, DOWN}),
+    "beside": (FedAvg(CLIENT, SERVER, spared(FED), spared(FED)), {UP, DOWN}),
     "memsgd": (MemSGD(CLIENT, SERVER, TOPK, DENSE), {UP}),
     "doublesqueeze": (DoubleSqueeze(CLIENT, SERVER, SIGN, SIGN), {UP, DOWN}),
     "neolithic": (Neolithic(CLIENT, SERVER, SIGN, SIGN), {UP, DOWN}),

@@ -1,5 +1,6 @@
 """DeComFL: FedAvg of local zeroth-order SGD; moments of the two-point estimate in closed form."""
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -84,7 +85,7 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
             seen.append(payload.fields["scalars"].data)
             return super().up(payload, *rest)
 
-    after, _ = world.variant(sim, link=Link).round(0, state, Ledger())
+    after, _ = replace(sim, link=Link).round(0, state, Ledger())
     z = algorithm.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
     from fedcomp.client import Batch, Batching

@@ -22,7 +22,7 @@ def _simulation(name: str, module, sizes, recorder):
     device = torch.device("cuda")
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
     moved = {"dataset": cpu.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
-    return world.variant(cpu, loop_runner=recorder, **moved)
+    return replace(cpu, loop_runner=recorder, **moved)
 
 
 @pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])

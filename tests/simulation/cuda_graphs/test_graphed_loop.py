@@ -60,7 +60,7 @@ PLAIN = {
 def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     sim = world.simulation(algorithm, module, sizes=sizes, rounds=rounds, **parts)
     whole = algorithm.full_participation
-    sim = world.variant(sim, loop_runner=recorder, participation=world.FULL if whole else sim.participation)
+    sim = replace(sim, loop_runner=recorder, participation=world.FULL if whole else sim.participation)
     return flatten(world.run(sim))
 
 
@@ -84,7 +84,7 @@ def test_gradients_are_counted_once(name, sizes) -> None:
     spent = []
     for recorder in (None, GraphedLoops(StrictCapture()), GraphedLoops(Capture())):
         sim, ledger = world.simulation(PLAIN[name], sizes=sizes, chunk_size=3, rounds=2), Ledger()
-        world.run(world.variant(sim, loop_runner=recorder, participation=world.FULL), ledger=ledger)
+        world.run(replace(sim, loop_runner=recorder, participation=world.FULL), ledger=ledger)
         spent.append(ledger.counters()["gradients"])
     assert spent[0] == spent[1] == spent[2] > 0
 
@@ -134,7 +134,7 @@ def test_ragged_clients_leave_the_same_state(name) -> None:
     found = []
     for recorder in (None, GraphedLoops(capture)):
         sim = world.in_float64(world.simulation(PLAIN[name], sizes=RAGGED, rounds=2))
-        found.append(flatten(world.run(world.variant(sim, loop_runner=recorder))))
+        found.append(flatten(world.run(replace(sim, loop_runner=recorder))))
     plain, recorded = found
     assert plain.keys() == recorded.keys()
     for part in plain:
