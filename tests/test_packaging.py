@@ -18,17 +18,8 @@ import yaml
 import fedcomp
 
 ROOT = Path(__file__).resolve().parents[1]
-OPTIONAL = {
-    "pandas",
-    "polars",
-    "safetensors",
-    "IPython",
-    "triton",
-    "wandb_workspaces",
-    "pyarrow",
-    "datasets",
-    "transformers",
-}
+OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces", "pyarrow"}
+OPTIONAL |= {"datasets", "transformers"}
 """Imported where they are installed; fedcomp works without them."""
 OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna", "scipy": "scikit-learn"}
 """Packages that another one always brings."""

@@ -22,6 +22,7 @@ from fedcomp.model.networks.linear import linear, logistic
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
 from tests.looped import looped
+from tests.model.test_gradient import check
 from tests.refused import one_line_error
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -147,8 +148,6 @@ class Residual(nn.Module):
 
 @looped("real", [None, (3, 0, 5)])
 def test_any_module_runs_by_the_fallback(real):
-    from tests.model.test_gradient import check
-
     model = made(functools.partial(Residual, width=5), (6,), 4)
     assert isinstance(model, Functional)
     check(model, loss_of("classification"), 3, 5, real, (6,), 4, "classification")
@@ -159,8 +158,6 @@ def test_bound_sizes_are_kept_and_weight_sharing_is_one_parameter():
     model = made(lambda num_outputs: nn.Sequential(shared, nn.ReLU(), shared), (4,), 4)
     assert isinstance(model, Stacked)
     assert model.dim == 20
-    from tests.model.test_gradient import check
-
     check(model, loss_of("classification"), 3, 5, None, (4,), 4, "classification")
     assert made(functools.partial(mlp, num_outputs=10), DIGITS).dim == 2_410
 
@@ -205,9 +202,8 @@ def test_an_instance_that_cannot_be_drawn_anew_is_refused():
 
 
 def test_a_model_that_fits_no_memory_is_one_line_before_it_is_made() -> None:
-    with pytest.raises(
-        ValueError, match=r"^model mlp needs 7,45\d\.\d GiB for its parameters .*: take a smaller model$"
-    ):
+    says = r"^model mlp needs 7,45\d\.\d GiB for its parameters .*: take a smaller model$"
+    with pytest.raises(ValueError, match=says):
         build(functools.partial(mlp, hidden=[1_000_000, 1_000_000]), Key(), (64,), 10, "classification")
 
 

@@ -101,9 +101,8 @@ def test_a_position_sees_no_later_one(name):
 def test_the_last_position_alone_is_the_last_of_all(name):
     (x, _), every, last = batch(), built(SMALL[name], every=True), built(SMALL[name])
     theta, stats = last.init(KEY)
-    torch.testing.assert_close(
-        every.outputs(theta, stats, x[0])[..., -1], last.outputs(theta, stats, x[0]), rtol=1e-5, atol=1e-6
-    )
+    found = every.outputs(theta, stats, x[0])[..., -1]
+    torch.testing.assert_close(found, last.outputs(theta, stats, x[0]), rtol=1e-5, atol=1e-6)
 
 
 def test_chunks_of_recurrent_networks():
@@ -140,10 +139,8 @@ def test_loss_and_metrics_of_several_targets_a_sample():
         for sample in range(3):
             each = [-logs[client, sample, y[client, sample, place], place] for place in range(4)]
             torch.testing.assert_close(losses[client, sample], torch.stack(each).mean())
-            right = [
-                int(outputs[client, sample, :, place].argmax()) == int(y[client, sample, place]) for place in range(4)
-            ]
-            assert float(correct[client, sample]) == sum(right) / 4
+            right = outputs[client, sample].argmax(0) == y[client, sample]
+            assert float(correct[client, sample]) == float(right.sum()) / 4
     found = evaluation_metrics("next_token", losses.sum(), correct.sum(), 6)
     assert list(found) == ["loss", "accuracy", "perplexity"]
     torch.testing.assert_close(found["perplexity"], losses.mean().exp())

@@ -57,6 +57,9 @@ def test_own_network(mine):
     assert made(partial(own, path="mine_net.Net", options={"width": 5}), (64,)).dim == 64 * 5 + 5 + 5 * 10 + 10
 
 
+OTHER = {"path": "mine_net.Net", "options": {"size": 5}}
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -65,10 +68,7 @@ def test_own_network(mine):
         ({"path": "nowhere_at_all.Net"}, r"there is no module nowhere_at_all: put nowhere_at_all.py into"),
         ({"path": "mine_net.Nets"}, r"module mine_net has no class or function Nets"),
         ({"path": "mine_net.ready"}, r"module mine_net has no class or function ready"),
-        (
-            {"path": "mine_net.Net", "options": {"size": 5}},
-            r"^mine_net.Net has no argument for model.options.size \(its own arguments: width\)$",
-        ),
+        (OTHER, r"^mine_net.Net has no argument for model.options.size \(its own arguments: width\)$"),
         ({"path": "mine_net.Plain"}, r"^mine_net.Plain needs size: give model.options.size=...$"),
         ({"path": "mine_net.Net", "options": {"num_outputs": 7}}, r"^model mine_net.Net gives outputs of shape \(7,\)"),
     ],
@@ -93,10 +93,8 @@ def test_own_network_from_the_command_line(fedcomp, tmp_path, monkeypatch):
     (tmp_path / "cli_net.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    assert compose(["model=module", "model.options.width=4", "model.options.deep.er=[1]"]).model.options == {
-        "width": 4,
-        "deep": {"er": [1]},
-    }
+    config = compose(["model=module", "model.options.width=4", "model.options.deep.er=[1]"])
+    assert config.model.options == {"width": 4, "deep": {"er": [1]}}
     assert fedcomp("model=module", "model.path=cli_net.Net", "model.options.width=4", "rounds=1") == 0
 
 
@@ -154,10 +152,9 @@ def test_weights_from_a_file(tmp_path):
     stock = classifier((3, 32, 32), 1000, "squeezenet1_1")
     torch.save(stock.state_dict(), tmp_path / "weights.pt")
     loaded = classifier((1, 32, 32), 10, "squeezenet1_1", weights=str(tmp_path / "weights.pt"))
-    same = [
-        key for key, part in loaded.state_dict().items() if torch.equal(part, stock.state_dict().get(key, part[:0]))
-    ]
-    assert len(same) == len(stock.state_dict()) - 3, "all but the first weights and the last weights and biases"
+    given = stock.state_dict()
+    same = [key for key, part in loaded.state_dict().items() if torch.equal(part, given.get(key, part[:0]))]
+    assert len(same) == len(given) - 3, "all but the first weights and the last weights and biases"
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,8 @@ def test_stacked_layers_round_as_autocast_does(name) -> None:
     ours, torchs = Stacked(module, LOSS, precision="bf16"), Functional(module, LOSS, precision="bf16")
     theta, stats = (part.float() for part in rows(ours, 1, generator))
     x, y = batch(1, 8, shape, 10, "classification", generator)
-    exact, one, other = (
-        model.gradient(theta, Batch(x.float(), y, None, stats)).grad for model in (Stacked(module, LOSS), ours, torchs)
-    )
+    given, models = Batch(x.float(), y, None, stats), (Stacked(module, LOSS), ours, torchs)
+    exact, one, other = (model.gradient(theta, given).grad for model in models)
     assert (one - other).norm() < 0.5 * (other - exact).norm()
 
 

@@ -1,18 +1,22 @@
-"""What `make bench` times: the networks' sizes, the operations of a round, and all sides of a job run."""
+"""What `make bench` times: sizes of networks, operations of a round; all sides of a job run, and rivals are honest."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.cuda_graphs import fused_loop
 from fedcomp.simulation.cuda_graphs.capture import Capture, Work
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
+from scripts.lean_loop import lean_rounds
+from scripts.naive_loop import naive_round
 from tests.looped import looped
 from tests.simulation.fake_gpu import GPU, fake_gpu
 from tests.thorough import thorough
@@ -82,3 +86,37 @@ def test_jobs_on_a_gpu_have_their_own_steps() -> None:
     job = JOBS["J3"]
     assert (job.on(CPU).steps, job.on(torch.device("cuda")).steps) == (1, 10)
     assert JOBS["J1"].on(torch.device("cuda")) == JOBS["J1"]
+
+
+def _clients():
+    """Six samples of each of three clients."""
+    generator, three = torch.Generator().manual_seed(0), range(3)
+    return [(torch.randn(6, 4, generator=generator), torch.randint(0, 3, (6,), generator=generator)) for _ in three]
+
+
+def test_naive_round_is_the_mean_of_plain_descents():
+    module, clients = nn.Sequential(nn.Linear(4, 3)), _clients()
+    before = nn.utils.parameters_to_vector(module.parameters()).clone()
+    got = naive_round(module, clients, batch_size=6, steps=2, lr=0.1)
+    expected = []
+    for x, y in clients:
+        weight, bias = (value.detach().clone().requires_grad_() for value in module.parameters())
+        for _ in range(2):
+            grads = torch.autograd.grad(functional.cross_entropy(x @ weight.t() + bias, y), (weight, bias))
+            weight, bias = ((v - 0.1 * g).detach().requires_grad_() for v, g in zip((weight, bias), grads))
+        expected.append(weight.detach())
+    torch.testing.assert_close(got["0.weight"], torch.stack(expected).mean(0))
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), before)
+
+
+def test_lean_rounds_are_naive_ones():
+    clients = _clients()
+    naive = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
+    lean = copy.deepcopy(naive)
+    run = lean_rounds(lean, clients, batch_size=6, steps=2, lr=0.1)
+    for _ in range(2):
+        naive.load_state_dict(naive_round(naive, clients, batch_size=6, steps=2, lr=0.1))
+        run()
+    for name, value in naive.state_dict().items():
+        if value.is_floating_point():
+            torch.testing.assert_close(lean.state_dict()[name], value, msg=name)

@@ -43,17 +43,12 @@ def test_one_seed_of_everything_comes_before_the_next_seeds(monkeypatch: pytest.
     monkeypatch.setattr(program, "written", lambda *_: True)
     ended = program.run_experiments(["fedavg_svrg"], "paper", tmp_path, tmp_path / "place", math.inf, "cuda")
     assert ended is Ended.FINISHED
-    assert [line.split(" output_root")[0] for line in started] == [
-        "name=a seed=0",
-        "name=b seed=0",
-        "name=a seed=1,2",
-        "name=b seed=1,2",
-    ]
+    wanted = [f"name={name} seed={seeds}" for seeds in ("0", "1,2") for name in ("a", "b")]
+    assert [line.split(" output_root")[0] for line in started] == wanted
     assert all(line.endswith(" device=cuda") for line in started)
-    assert [further_seeds([f"seed={one}"]) for one in ("0", "0,1,2", "10", "10,11", "1", "2", "1,2")] == [
-        *[False] * 4,
-        *[True] * 3,
-    ]
+    for seeds, further in {"0": False, "0,1,2": False, "10": False, "10,11": False, "1": True, "2": True}.items():
+        assert further_seeds([f"seed={seeds}"]) is further, seeds
+    assert further_seeds(["seed=1,2"])
 
 
 def test_a_trial_has_one_of_the_numbers_and_counts_them_all() -> None:

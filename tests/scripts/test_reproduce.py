@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from scripts.reproduce import __main__ as program
-from scripts.reproduce import markdown, printed
+from scripts.reproduce import fedavg_svrg, markdown, printed
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.difference import all_above, difference, none_below
 from scripts.reproduce.experiment import Ended, Experiment, joined, run
 from scripts.reproduce.records import Folder, Records, Run
+from tests.config.test_configs import _compose
 from tests.looped import looped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,8 +48,6 @@ def test_committed_pages_are_built_from_the_committed_records(name: str) -> None
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", program.PAPERS)
 def test_every_command_is_of_an_experiment(name: str) -> None:
-    from tests.config.test_configs import _compose
-
     paper = importlib.import_module(f"scripts.reproduce.{name}")
     names = set()
     for experiment in paper.EXPERIMENTS:
@@ -142,36 +141,23 @@ def test_a_claim_is_judged_by_the_difference_with_its_standard_error() -> None:
     """p = 0.9 of 10,000 has an error of 0.3 points; three seeds 1 point apart one of 0.58."""
     one_seed = difference([0.9], [0.89], 10_000)
     assert one_seed.error == pytest.approx((0.9 * 0.1 / 1e4 + 0.89 * 0.11 / 1e4) ** 0.5)
-    assert (one_seed.sign, difference([0.89], [0.9], 10_000).sign, difference([0.9], [0.895], 10_000).sign) == (
-        1,
-        -1,
-        0,
-    )
+    below, near = difference([0.89], [0.9], 10_000), difference([0.9], [0.895], 10_000)
+    assert (one_seed.sign, below.sign, near.sign) == (1, -1, 0)
     assert "1.00 ± 0.43 points above, one seed" in str(one_seed)
     seeds = difference([0.89, 0.9, 0.91], [0.88, 0.89, 0.9], 10_000)
     assert seeds.error == pytest.approx((2 * 1e-4 / 3 + 0.9 * 0.1 / 1e4 + 0.89 * 0.11 / 1e4) ** 0.5)
     assert seeds.sign == 0
-    up, down, level = one_seed, difference([0.89], [0.9], 10_000), seeds
-    assert [all_above(one) for one in ([up], [up, level], [up, down], [up, None], [])] == [
-        True,
-        None,
-        False,
-        None,
-        None,
-    ]
+    up, down, level = one_seed, below, seeds
+    found = [all_above(one) for one in ([up], [up, level], [up, down], [up, None], [])]
+    assert found == [True, None, False, None, None]
     assert [none_below(one) for one in ([up, level], [down], [None])] == [True, False, None]
 
 
+ENDLESS = ("dataset=digits", "num_clients=4", "pictures=false", "name=t", "rounds=100000")
+
+
 def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:
-    overrides = [
-        "dataset=digits",
-        "num_clients=4",
-        "pictures=false",
-        "name=t",
-        f"output_root={tmp_path}",
-        "rounds=100000",
-    ]
-    assert run(overrides, time.monotonic() - 1) is Ended.STOPPED
+    assert run([*ENDLESS, f"output_root={tmp_path}"], time.monotonic() - 1) is Ended.STOPPED
     assert not list(tmp_path.iterdir())
 
 
@@ -190,8 +176,6 @@ def test_a_signal_stops_and_a_failure_does_not(status: int, ended: Ended, monkey
     started: list[list[str]] = []
     monkeypatch.setattr("scripts.reproduce.experiment.subprocess.Popen", Process)
     assert run(["x=1"], time.monotonic() + 60) is ended
-    from scripts.reproduce import fedavg_svrg
-
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", (replace(TINY, pictures={}), replace(TINY, name="second")))
     found = program.run_experiments(["fedavg_svrg"], "small", tmp_path, tmp_path / "place", time.monotonic() + 60)
     assert found is ended
@@ -200,15 +184,7 @@ def test_a_signal_stops_and_a_failure_does_not(status: int, ended: Ended, monkey
 
 @pytest.mark.slow
 def test_a_run_is_stopped_by_the_budget_with_its_state(tmp_path: Path) -> None:
-    overrides = [
-        "dataset=digits",
-        "num_clients=4",
-        "pictures=false",
-        "name=t",
-        f"output_root={tmp_path}",
-        "rounds=100000",
-    ]
-    assert run(overrides, time.monotonic() + 20) is Ended.STOPPED
+    assert run([*ENDLESS, f"output_root={tmp_path}"], time.monotonic() + 20) is Ended.STOPPED
     (checkpoint,) = tmp_path.glob("t/*/seed=0/checkpoint.pt")
     assert checkpoint.stat().st_size > 0
 
@@ -216,8 +192,6 @@ def test_a_run_is_stopped_by_the_budget_with_its_state(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["fedavg_svrg"]])
 def test_a_paper_at_small_scale(tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from scripts.reproduce import fedavg_svrg
-
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", (fedavg_svrg.DIABETES,))
     assert program.main([*arguments, "--outputs", str(tmp_path)]) == 0
     page = (tmp_path / "reproduce" / "fedavg_svrg.md").read_text()
@@ -238,9 +212,8 @@ def test_cells() -> None:
     runs = Records([of(0, 0.5), of(1, None)])
     assert runs.collect(lambda run: run.last("test/accuracy")) == [0.5]
     assert markdown.last("test/accuracy")(runs) == "0.5"
-    assert markdown.table("x", [("a", runs), ("b", Records())], [("n", lambda found: str(len(found)))]) == (
-        "| x | n |\n| --- | ---: |\n| a | 2 |"
-    )
+    shown = markdown.table("x", [("a", runs), ("b", Records())], [("n", lambda found: str(len(found)))])
+    assert shown == "| x | n |\n| --- | ---: |\n| a | 2 |"
     assert markdown.less(None, 1.0) is None
     assert markdown.every([]) is markdown.every([True, None]) is None
     assert [markdown.verdict(one) for one in (None, True, False)] == ["", "**holds**", "**does not hold**"]

@@ -194,9 +194,8 @@ def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
     records = RECORDS[search]
     for row in ROWS:
         runs = records.where(label=row.label)
-        if {run.about["seed"] for run in runs if run.about["state"] == "finished"} >= set(
-            SEEDS
-        ):  # else no row of the page
+        done = {run.about["seed"] for run in runs if run.about["state"] == "finished"}
+        if done >= set(SEEDS):  # else no row of the page
             best = chosen(row, runs, search.task)
             assert best is not None, row.label
             assert final(row, runs, *best), row.label

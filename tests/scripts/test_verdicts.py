@@ -78,17 +78,10 @@ def test_rand_k_s_exceptions_and_mean_bits(tmp_path: Path) -> None:
                 value = 1.0 if label in (rand_k.AVG, rand_k.TEMPORAL) else 2.0
                 if (partition, fraction, label) == ("shards", "0.05", rand_k.WANGNI):
                     value = 0.5
-                runs += [
-                    _run(
-                        label,
-                        seed,
-                        {30: {"test/objective": value, "bpp/uplink": bits}},
-                        30,
-                        compressor__fraction=fraction,
-                        partition=partition,
-                    )
-                    for seed, bits in enumerate(seeds)
-                ]
+                chosen = {"compressor__fraction": fraction, "partition": partition}
+                for seed, bits in enumerate(seeds):
+                    lines = {30: {"test/objective": value, "bpp/uplink": bits}}
+                    runs.append(_run(label, seed, lines, 30, **chosen))
     cells = _cells(rand_k, tmp_path, (rand_k.KMEANS, runs))
     assert _of(cells, "in most cases") == "**holds**: 17 of 18, not against Wangni (shards) at k/d = 0.05"
     assert _of(cells, "in the IID case") == "**holds**"
@@ -99,10 +92,8 @@ def test_bicompfl_s_claims_keep_their_networks(tmp_path: Path) -> None:
     """A factor of 1,000 is said of 4CNN, and of SplitDL nothing that depends on what the paper leaves open."""
 
     def line(bits: float, accuracy: float) -> dict[int, dict[str, float]]:
-        return {
-            1: {"bits/uplink": 1.0},
-            200: {"bpp/uplink": bits, "bpp/downlink": 0.0, "test/accuracy": accuracy, "bits/uplink": 2.0},
-        }
+        last = {"bpp/uplink": bits, "bpp/downlink": 0.0, "test/accuracy": accuracy, "bits/uplink": 2.0}
+        return {1: {"bits/uplink": 1.0}, 200: last}
 
     own = {"FedAvg": (64.0, 0.98), "BiCompFL-GR-CFL": (0.3, 0.99), SPLIT: (0.06, 0.91)}
     runs = [_run(label, 0, line(*values), 200) for label, values in own.items()]
@@ -119,11 +110,8 @@ def test_a_replayed_rule_asks_where_its_factor_is_passed() -> None:
     dim, size = bicompfl_gaps.PARAMETERS, 256
     sent = 80 * -(-dim // size)
     kl = dim / -(-dim // size) / 25
-    run = Run(
-        {},
-        [{"round": 0.0, "bits/uplink": 0.0}]
-        + [{"round": float(t), "bits/uplink": float(t * sent), "mrc/kl_up": kl} for t in range(1, 5)],
-    )
+    lines = [{"round": float(t), "bits/uplink": float(t * sent), "mrc/kl_up": kl} for t in range(1, 5)]
+    run = Run({}, [{"round": 0.0, "bits/uplink": 0.0}, *lines])
     first, later = (80 * -(-dim // entries) / dim for entries in (256, 200))
     assert bicompfl_gaps._replay(run, 8.0, 1.25) == pytest.approx((first + 3 * later) / 4, rel=0.01)
     assert bicompfl_gaps._replay(run, 8.0, 1.5) == pytest.approx(first, rel=0.01)

@@ -112,12 +112,9 @@ class Streams(TorchDispatchMode):
         self._give_again(stream)
         number = stream.clock.get(stream.name, 0) + 1
         stream.clock[stream.name] = self.ran[stream.name] = number
-        given = dict(zip([argument.name for argument in function._schema.arguments], args)) | kwargs
-        changed = {
-            argument.name
-            for argument in function._schema.arguments
-            if argument.alias_info is not None and argument.alias_info.is_write
-        }
+        arguments = function._schema.arguments
+        given = dict(zip([argument.name for argument in arguments], args)) | kwargs
+        changed = {one.name for one in arguments if one.alias_info is not None and one.alias_info.is_write}
         written = {_place(leaf) for name in changed & given.keys() for leaf in _tensors(given[name])}
         read = {_place(leaf): leaf for leaf in _tensors(given) if _place(leaf)}
         for place, leaf in read.items():

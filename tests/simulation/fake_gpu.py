@@ -67,9 +67,7 @@ def _mode() -> Iterator[None]:
         patch.setattr(coder, "count", _count)
         patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
-        patch.setattr(
-            streamed, "map_on_streams", lambda function, pieces, device: [function(piece) for piece in pieces]
-        )
+        patch.setattr(streamed, "map_on_streams", lambda function, pieces, device: list(map(function, pieces)))
         yield
 
 

@@ -36,14 +36,8 @@ class UncheckedLink(Link):
 def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:
     """The simulation on the device."""
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    return replace(
-        sim,
-        dataset=sim.dataset.to(DEVICE),
-        shards=ClientShards.of(parts, DEVICE),
-        device=DEVICE,
-        link=UncheckedLink,
-        **changes,
-    )
+    there = {"dataset": sim.dataset.to(DEVICE), "shards": ClientShards.of(parts, DEVICE), "device": DEVICE}
+    return replace(sim, **there, link=UncheckedLink, **changes)
 
 
 class Blocking(TorchDispatchMode):

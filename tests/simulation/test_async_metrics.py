@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
 from tests.left import assert_same_run, checkpoint_of, record, status_of
+from tests.raising import raising
 from tests.thorough import thorough
 from tests.training.sessions import BOTH, METHODS, Late, session_in
 
@@ -47,16 +49,21 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
     )
 
 
+def _in_round(wanted: int, happens: Callable[[], object]) -> Callable[[int], None]:
+    """What a session does `before` each round: in round `wanted` this happens."""
+    return lambda round: happens() if round == wanted else None
+
+
+def _stop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
 @pytest.mark.parametrize("late", BOTH, ids=str)
 def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -> None:
     session_in(tmp_path / "unbroken", MetricsReader()).run()
 
-    def before(done: int) -> None:
-        if done == 5:
-            signal.raise_signal(signal.SIGTERM)
-
     with pytest.raises(Interrupted, match="interrupted after round 5 of 7, state saved"):
-        session_in(tmp_path / "late", late, before=before).run()
+        session_in(tmp_path / "late", late, before=_in_round(5, _stop)).run()
     assert [line["round"] for line in read_lines(tmp_path / "late" / "metrics.jsonl")] == [*range(6)]
     assert checkpoint_of(tmp_path / "late")["round"] == 5
     session_in(tmp_path / "late", late).run()
@@ -66,12 +73,8 @@ def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -
 @pytest.mark.parametrize("how", [MetricsReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyboardInterrupt])
 def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> None:
-    def before(done: int) -> None:
-        if done == 5:
-            raise error("no more")
-
     with pytest.raises(Interrupted if error is KeyboardInterrupt else error):
-        session_in(tmp_path, how, before=before).run()
+        session_in(tmp_path, how, before=_in_round(5, raising(error("no more")))).run()
     said = {KeyboardInterrupt: "stopped at once", RuntimeError: "RuntimeError: no more", ValueError: "no more"}
     _assert_left_after_round_4(tmp_path, "interrupted" if error is KeyboardInterrupt else "failed", said[error])
 
@@ -99,10 +102,7 @@ def _spoilt(round_index: int):
 @pytest.mark.parametrize("how", [MetricsReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("next_fails", [False, True])
 def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fails) -> None:
-    def before(done: int) -> None:
-        if next_fails and done == 6:
-            raise RuntimeError("a consequence")
-
+    before = _in_round(6 if next_fails else -1, raising(RuntimeError("a consequence")))
     with pytest.raises(Diverged, match=r"round 5: the loss of client \d is inf"):
         session_in(tmp_path, how, before=before, after=_spoilt(5)).run()
     _assert_left_after_round_4(tmp_path, "failed", "round 5")
@@ -114,12 +114,8 @@ def test_no_checkpoint_and_no_interruption_hides_a_divergence(tmp_path, late) ->
     with pytest.raises(Diverged, match="round 4"):
         session_in(tmp_path / "due", late, every=(7, 5), after=_spoilt(4)).run()
 
-    def before(done: int) -> None:
-        if done == 4:
-            signal.raise_signal(signal.SIGTERM)
-
     with pytest.raises(Diverged, match="round 4"):
-        session_in(tmp_path / "stopped", late, every=(7, 6), before=before, after=_spoilt(4)).run()
+        session_in(tmp_path / "stopped", late, every=(7, 6), before=_in_round(4, _stop), after=_spoilt(4)).run()
     for folder in ("due", "stopped"):
         assert not (tmp_path / folder / "checkpoint.pt").exists()
 
@@ -127,32 +123,19 @@ def test_no_checkpoint_and_no_interruption_hides_a_divergence(tmp_path, late) ->
 def test_a_lost_device_is_told_and_not_what_follows_from_it(tmp_path) -> None:
     class Lost(Late):
         def read(self, launch):
-            def values():
-                raise RuntimeError("CUDA error: again")
+            again = raising(RuntimeError("CUDA error: again"))
+            return again if session.simulation.events else super().read(launch)
 
-            return values if session.simulation.events else super().read(launch)
-
-    def before(done: int) -> None:
-        if done == 2:
-            raise RuntimeError("CUDA error: first")
-
-    session = session_in(tmp_path, Lost(soon=True), before=before)
+    first = _in_round(2, raising(RuntimeError("CUDA error: first")))
+    session = session_in(tmp_path, Lost(soon=True), before=first)
     with pytest.raises(RuntimeError, match="first"):
         session.run()
 
 
 def test_every_bit_survives_the_packing() -> None:
-    kept = {
-        "whole": torch.tensor(2**53 + 1),
-        "single": torch.tensor(0.1),
-        "double": torch.tensor(0.1, dtype=torch.float64),
-        "small": torch.tensor(7, dtype=torch.int32),
-        "flag": torch.tensor(True),
-        "inf": torch.tensor(-math.inf),
-        "zero": torch.tensor(-0.0),
-        "known": 3,
-        "list": [1.5, 2.5],
-    }
+    kept = {"whole": torch.tensor(2**53 + 1), "small": torch.tensor(7, dtype=torch.int32), "flag": torch.tensor(True)}
+    kept |= {"single": torch.tensor(0.1), "double": torch.tensor(0.1, dtype=torch.float64), "list": [1.5, 2.5]}
+    kept |= {"inf": torch.tensor(-math.inf), "zero": torch.tensor(-0.0), "known": 3}
     parts = (kept, {}, {"nan": torch.tensor(math.nan), "largest": torch.tensor(2**63 - 1)})
     first, none, last = unpack(parts, pack(parts))
     assert first == to_host(kept)[0]

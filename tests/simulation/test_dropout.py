@@ -14,7 +14,7 @@ from fedcomp.check.algorithm import check_chunks
 from fedcomp.check.failed import same
 from fedcomp.check.trajectory import check_repeat, check_resume
 from fedcomp.core.pytree import flatten
-from fedcomp.model.contract import Batch
+from fedcomp.model.contract import Batch, StepDraws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
@@ -58,7 +58,6 @@ def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> 
 
 def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> None:
     """The fault: rows of a chunk instead of clients' numbers."""
-    from fedcomp.model.contract import StepDraws
 
     def uniform(self, call: int, num: int):
         return self.key.fold_in(call).uniform(torch.arange(len(self.ids)), num)
@@ -70,9 +69,8 @@ def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> No
 
 @looped("module", MODULES)
 def test_threads_change_no_bit(module: Module) -> None:
-    once, twice = (
-        world.run(replace(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)
-    )
+    sim = world.simulation(FEDAVG, module, chunk_size=2)
+    once, twice = (world.run(replace(sim, workers=Workers(num))) for num in (1, 2))
     assert same(once, twice)
 
 

@@ -39,6 +39,7 @@ from tests.operations import Operations
 from tests.parts import DENSE, Compressor, FedAvg, Full, ServerSgd, Sgd, fedavg
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved, sorts
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
+from tests.thorough import thorough_rows
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 HOST = ("m3", "decomfl", "rolora", "locodl", "tamuna", "marina", "marina_p")
@@ -49,49 +50,33 @@ PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "clien
 """Also with local loops that run step by step instead of being recorded: no method knows which it is."""
 OPTIONS = [case for case in ALGORITHMS if not case.name.startswith((*HOST, "fedscalar-replay", "fedkseed-delta"))]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
-READERS = (
-    "fedsparsify",
-    "fedsparsify-progressive",
-    "fedpm-counts",
-    "bicompfl_gr-adaptive",
-    "bicompfl_gr-average",
-    "deltamask",
-    "deltamask-places",
-    "flora",
-    "flora-weights",
-    "flora-ranks",
-    "flora-topk",
-    "flexlora",
-    "flexlora-ranks",
-    "flexlora-topk",
-    "hetlora",
-    "hetlora-ranks",
-    "hetlora-topk",
-    "hetlora-pruned",
-)
+READERS = """
+fedsparsify fedsparsify-progressive fedpm-counts bicompfl_gr-adaptive bicompfl_gr-average deltamask deltamask-places
+flora flora-weights flora-ranks flora-topk flexlora flexlora-ranks flexlora-topk hetlora hetlora-ranks hetlora-topk
+hetlora-pruned
+"""
 """Those whose rounds read back, as docs/performance.md says."""
 ROUNDS, FEDAVG = 2, fedavg(Sgd(lr=0.1, batch_size=4))
 SMALL = ["num_clients=60", "chunk_size=40"]
 
 
+BOTH = [(choice, recorded) for choice in PLAIN for recorded in (True, False)]
+
+
 @pytest.mark.parametrize(
-    ("choice", "recorded"),
-    [
-        *((choice, recorded) for choice in PLAIN for recorded in (True, False)),
-        *(pytest.param(choice, True, marks=pytest.mark.thorough) for choice in CASES if choice not in PLAIN),
-    ],
+    ("choice", "recorded"), [*BOTH, *thorough_rows((choice, True) for choice in CASES if choice not in PLAIN)]
 )
 def test_rounds(choice: str, recorded: bool) -> None:
     assembled, _ = build_simulation(_compose(choice, *needed(choice), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
-    _run(simulation, recorded, reads=choice.split("=")[1] in READERS)
+    _run(simulation, recorded, reads=choice.split("=")[1] in READERS.split())
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
 def test_rounds_with_options(case) -> None:
     simulation = drawn(case.simulation(chunk_size=2), ROUNDS)
-    _run(simulation, recorded=True, reads=case.name in READERS)
+    _run(simulation, recorded=True, reads=case.name in READERS.split())
 
 
 def _with_codec(case, feedbacks: Iterable[Feedback], ways: Iterable[bool]) -> Iterator[Simulation]:
@@ -154,10 +139,11 @@ def test_dropout(module: Callable[[], nn.Module]) -> None:
     assert not getattr(simulation.model, "vmap_refused", False)
 
 
+DISTINCT = [case for case in CODECS if not case.name.startswith("count_sketch")]
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "case", [case for case in CODECS if not case.name.startswith("count_sketch")], ids=lambda case: case.name
-)
+@pytest.mark.parametrize("case", DISTINCT, ids=lambda case: case.name)
 def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
     """As a deterministic GPU does for a scatter: 20 million keys for ten clients of two million entries.
 

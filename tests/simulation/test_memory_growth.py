@@ -6,19 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
 from fedcomp.simulation.divergence import MemoryGrowthMonitor
+from tests.left import folder_of, record
 
-CASE = (
-    "algorithm=bicompfl_cfl",
-    "num_clients=20",
-    "partition=dirichlet",
-    "partition.alpha=0.1",
-    "rounds=40",
-    "eval_every=10",
-    "pictures=false",
-    "device=cpu",
-)
+DATA = ("num_clients=20", "partition=dirichlet", "partition.alpha=0.1")
+CASE = ("algorithm=bicompfl_cfl", *DATA, "rounds=40", "eval_every=10", "pictures=false", "device=cpu")
 """Updates of length 0.9 whose messages, signs of 0.005, have length 0.25."""
 
 
@@ -55,8 +47,7 @@ def test_lines_before_a_resume_count_and_are_not_reported_again() -> None:
 def _run(fedcomp: Callable[..., int], folder: Path, *more: str) -> tuple[list[dict[str, float]], str]:
     """The record and the log of the stated case."""
     assert fedcomp(*CASE, f"output_root={folder}", *more) == 0
-    (record,) = folder.glob("fedcomp/*/seed=0/metrics.jsonl")
-    return read_lines(record), (record.parent / "run.log").read_text()
+    return record(folder), (folder_of(folder) / "run.log").read_text()
 
 
 @pytest.mark.thorough

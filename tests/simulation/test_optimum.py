@@ -24,9 +24,8 @@ SIZES = (5, 1, 9, 3)
 def _problem(outputs: int, bias: bool, factory=linear):
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(20, 4, generator=generator), torch.randn(20, outputs, generator=generator)
-    data = Dataset(
-        "toy", Samples(x, y), Samples(x, y), "regression", outputs, mean=torch.ones(4), std=2 * torch.ones(4)
-    )
+    samples, ones = Samples(x, y), torch.ones(4)
+    data = Dataset("toy", samples, samples, "regression", outputs, mean=ones, std=2 * ones)
     model = build(partial(factory, bias=bias) if factory is linear else factory, KEY, (4,), outputs, "regression")
     order = torch.randperm(18, generator=generator)
     return model, data, ClientShards.of(list(order.split(list(SIZES))), CPU)
@@ -43,15 +42,8 @@ def test_excess_is_the_agents_objective_above_its_minimum(outputs: int, bias: bo
 
     def objective(theta: torch.Tensor) -> torch.Tensor:
         module, total = nn.Linear(4, outputs, bias=bias).double(), torch.zeros((), dtype=torch.float64)
-        named = dict(
-            zip(
-                ("weight", "bias"),
-                (
-                    part.view(p.shape)
-                    for part, p in zip(theta.split([p.numel() for p in module.parameters()]), module.parameters())
-                ),
-            )
-        )
+        parts = theta.split([one.numel() for one in module.parameters()])
+        named = {name: part.view(one.shape) for (name, one), part in zip(module.named_parameters(), parts)}
         for share, part in zip(importance / importance.sum(), shards.order.split(list(SIZES))):
             x, y = data.normalise(data.train.x[part]).double(), data.train.y[part].double()
             total = total + share * (torch.func.functional_call(module, named, (x,)) - y).square().mean()

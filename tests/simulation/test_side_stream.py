@@ -103,9 +103,8 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
     transfers = []
     pinned = readings._pinned
     monkeypatch.setattr(readings, "_pinned", lambda shape: transfers.append(shape) or pinned(shape))
-    one = session_in(
-        tmp_path, SideStreamReader(torch.device("cpu")), _everybody(world.simulation(algorithm, module)), (1, 9)
-    )
+    sim = _everybody(world.simulation(algorithm, module))
+    one = session_in(tmp_path, SideStreamReader(torch.device("cpu")), sim, (1, 9))
     with Operations(reads) as counter:
         one.run()
     assert len(transfers) == 5

@@ -1,20 +1,25 @@
-"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory."""
+"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory, states."""
+
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Models
+from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten, put_rows, take_rows
 from fedcomp.memory.check import check_memory, state_bytes
-from fedcomp.random.keys import Key
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite, has_diverged
 from fedcomp.simulation.evaluation import metrics_of
-from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
+from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import QSGD, Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, TopK, Uniform
+from tests.raising import raising
 
 DENSE = Compressor(Dense())
 FULL_BATCH = Sgd(lr=0.1, batch_size=1000)
@@ -89,9 +94,8 @@ def test_evaluation_averages_over_models() -> None:
     _set(module, second)
     outputs = module(sim.dataset.test.x)
     assert single[1]["x/accuracy"] == (outputs.argmax(1) == sim.dataset.test.y).double().mean().item()
-    assert single[1]["x/loss"] == pytest.approx(
-        torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y).item(), rel=1e-6
-    )
+    loss = torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y)
+    assert single[1]["x/loss"] == pytest.approx(loss.item(), rel=1e-6)
 
 
 def test_every_round_draws_its_own_cohort() -> None:
@@ -110,23 +114,20 @@ def test_a_test_metric_that_is_not_finite_ends_the_run(value: float) -> None:
 def test_watch_names_round_client_and_remedy() -> None:
     monitor = DivergenceMonitor()
     cohort = Cohort.of([2, 5, 7], torch.ones(3))
-    monitor.add(
-        3, cohort, {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))}
-    )
+    fine = {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))}
+    monitor.add(3, cohort, fine)
     bad = torch.tensor([1.0, float("nan"), float("inf")])
     with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
         monitor.add(4, cohort, {"train/loss": bad})
+    scalar = {"train/loss": bad[:1].expand(3), "message/scalar": torch.tensor([0.0, 1.0, float("inf")])}
     with pytest.raises(Diverged, match="round 5: the message/scalar of client 7 is inf; lower client.lr"):
-        monitor.add(
-            5, cohort, {"train/loss": bad[:1].expand(3), "message/scalar": torch.tensor([0.0, 1.0, float("inf")])}
-        )
+        monitor.add(5, cohort, scalar)
 
 
 def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
     cohort, nan = Cohort.of([2, 5, 0, 2, 5], torch.ones(5)), float("nan")
-    with pytest.raises(
-        Diverged, match="round 1, repetition 1 of 2 with clients: the loss of client 2 and 1 more is nan;"
-    ):
+    says = "round 1, repetition 1 of 2 with clients: the loss of client 2 and 1 more is nan;"
+    with pytest.raises(Diverged, match=says):
         DivergenceMonitor().add(1, cohort, {"train/loss": torch.tensor([1.0, 1.0, 1.0, nan, nan])}, (2, 3))
     with pytest.raises(Diverged, match="round 1, repetition 0 of 3 with clients: the loss of client 5 is nan;"):
         DivergenceMonitor().add(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
@@ -156,8 +157,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
-        def encode(self, x: torch.Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
-            raise ValueError("no message today")
+        encode = raising(ValueError("no message today"))
 
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))
     with pytest.raises(ValueError, match=line):
@@ -171,3 +171,45 @@ def test_state_bytes_are_counted_without_allocating() -> None:
     assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
     assert parts["theta"] == 4 * sim.model.dim
     assert check_memory(sim, 3, 4, torch.device("cpu")) is None
+
+
+FEEDBACK = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), Compressor(TopK(0.2), ErrorFeedback()), Compressor(Dense()))
+
+
+@dataclass(frozen=True)
+class CountsState:
+    theta: Tensor
+    rounds: Tensor
+    twice: Tensor
+
+
+@dataclass(frozen=True)
+class Counts(Algorithm):
+    """Counts each client's rounds by 1 and by 2, from the same zeros."""
+
+    weights = "uniform"
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> CountsState:
+        zeros = torch.zeros(setup.num_clients, 2)
+        return CountsState(theta, zeros, zeros)
+
+    def round(self, state: CountsState, cohort: Cohort, ctx: Context):
+        rounds = put_rows(state.rounds, cohort, take_rows(state.rounds, cohort) + 1)
+        twice = put_rows(state.twice, cohort, take_rows(state.twice, cohort) + 2)
+        return CountsState(state.theta + 1, rounds, twice), {}
+
+
+@pytest.mark.parametrize("study", [False, True], ids=["one", "study"])
+@pytest.mark.parametrize("algorithm", [FEEDBACK, Counts()], ids=["feedback", "one tensor in two fields"])
+def test_a_state_that_is_given_up_stays_where_it_was(algorithm: Algorithm, study: bool) -> None:
+    sim = world.simulation(algorithm)
+    three = tuple(replace(sim, key=repetition_key(sim.key, number)) for number in range(3))
+    runner = MonteCarloStudy(three) if study else sim
+    kept, given, places = runner.init(), runner.init(), set[tuple[int, ...]]()
+    for index in range(4):
+        kept, _ = runner.round(index, kept, Ledger())
+        given, _ = runner.round(index, given, Ledger(), donate_state=True)
+        rows = [tensor for tensor in flatten(given).values() if tensor.dim() > 1 and tensor.numel()]
+        places |= {tuple(tensor.data_ptr() for tensor in rows)} if index else set()
+    assert all(torch.equal(tensor, flatten(kept)[name]) for name, tensor in flatten(given).items())
+    assert len(places) == 1

@@ -56,19 +56,10 @@ def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorith
     assert fedcomp("dataset=shakespeare", text, "num_clients=2", f"algorithm={algorithm}", *TEXT) == 0
 
 
-TINY = [
-    "dataset=shapes",
-    "dataset.size=32",
-    "dataset.num_train=12",
-    "dataset.num_test=6",
-    "model=bisenetv2",
-    "model.width=0.05",
-    "model.boosters=false",
-    "num_clients=2",
-    "client.batch_size=4",
-    "rounds=1",
-    "threads=1",
-]
+TINY = """
+dataset=shapes dataset.size=32 dataset.num_train=12 dataset.num_test=6 model=bisenetv2 model.width=0.05
+model.boosters=false num_clients=2 client.batch_size=4 rounds=1 threads=1
+"""
 
 
 @pytest.mark.thorough

@@ -77,9 +77,7 @@ MODULES = {
     "encoder": _within(lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.2, batch_first=True), 8, 8),
     "stochastic depth": _within(_stochastic_depth),
     "chain": lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 4), nn.Dropout(0.1)),
-    "lstm": lambda: Within(
-        nn.LSTM(8, 8, 2, dropout=0.4, batch_first=True), lambda part, x: part(x.unflatten(1, (8, 8)))[0]
-    ),
+    "lstm": lambda: Within(nn.LSTM(8, 8, 2, dropout=0.4, batch_first=True), lambda lstm, x: lstm(x.view(-1, 8, 8))[0]),
 }
 MODE = {"functional", "drop path", "rand", "as on a GPU", "encoder", "stochastic depth", "lstm"}
 """Modules that need the mode around the whole pass, beside those with attention."""
@@ -225,6 +223,4 @@ def test_a_gradient_without_draws_fails() -> None:
         model, _ = _made(name)
         theta, stats = model.init(KEY)
         with pytest.raises(AssertionError, match="needs `draws`"):
-            model.gradient(
-                theta[None], Batch(torch.ones(1, 2, 6), torch.zeros(1, 2, dtype=torch.int64), None, stats[None])
-            )
+            model.gradient(theta[None], Batch(torch.ones(1, 2, 6), torch.zeros(1, 2).long(), None, stats[None]))

@@ -82,9 +82,8 @@ def test_forks_and_joins_in_order(clock) -> None:
     clock.log.clear()
     with clock:
         _gradient(_model("plain"), "streamed", 11)
-    assert (
-        clock.log == ([f"{side} waits for main" for side in sides] + [f"main waits for {side}" for side in sides]) * 4
-    )
+    every = [f"{side} waits for main" for side in sides] + [f"main waits for {side}" for side in sides]
+    assert clock.log == every * 4
 
 
 @pytest.mark.parametrize("fault", ["fork", "join"])
@@ -118,9 +117,8 @@ def test_all_streams_come_back_from_a_piece_that_fails(clock) -> None:
 
     with pytest.raises(RuntimeError, match="no such convolution"):
         map_on_streams(fails, range(3), CPU)
-    assert [line for line in clock.log if line.startswith("main waits")] == [
-        f"main waits for {side.name}" for side in side_streams(CPU)[:3]
-    ]
+    wanted = [f"main waits for {side.name}" for side in side_streams(CPU)[:3]]
+    assert [line for line in clock.log if line.startswith("main waits")] == wanted
     assert torch.cuda.current_stream().name == "main"
 
 

@@ -38,16 +38,9 @@ def test_floats_by_hand() -> None:
     assert (only_b.a.size, only_b.dim) == (0, 384)
 
 
-OPT_125M = {
-    "model_type": "opt",
-    "hidden_size": 768,
-    "ffn_dim": 3072,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "vocab_size": 50272,
-    "max_position_embeddings": 2048,
-    "word_embed_proj_dim": 768,
-}
+SIZES = {"hidden_size": 768, "ffn_dim": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
+OPT_125M = {"model_type": "opt", **SIZES, "vocab_size": 50272, "max_position_embeddings": 2048}
+OPT_125M |= {"word_embed_proj_dim": 768}
 
 
 def test_the_message_of_opt_125m_from_its_config_alone() -> None:
@@ -154,11 +147,8 @@ def test_the_networks_own_dropout_is_off_unless_asked_for() -> None:
 
 
 def test_the_files_that_are_read(folder) -> None:
-    assert sorted(one.name for one in files_read(folder)) == [
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-    ]
+    wanted = ["config.json", "generation_config.json", "model.safetensors"]
+    assert sorted(one.name for one in files_read(folder)) == wanted
 
 
 WRONG = [

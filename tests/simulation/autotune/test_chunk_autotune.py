@@ -19,6 +19,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp
 from tests.parts import Full, fedavg
+from tests.raising import raising
 
 
 def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,8 +102,5 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
 def test_a_form_that_runs_out_of_memory_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     sim = world.simulation(fedavg(), lora_mlp, participation=Full(), chunk_size=1)
 
-    def none_left(*_: object) -> None:
-        raise torch.OutOfMemoryError("no memory is left")
-
-    monkeypatch.setattr(Folded, "_folded", none_left)
+    monkeypatch.setattr(Folded, "_folded", raising(torch.OutOfMemoryError("no memory is left")))
     assert chunk_autotune._seconds(sim, AtOnce(len(sim.shards.sizes), IN_BATCH)) == math.inf

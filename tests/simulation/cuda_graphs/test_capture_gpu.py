@@ -29,10 +29,8 @@ def _simulation(name: str, module, sizes, recorder):
 @pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 @pytest.mark.parametrize("name", PLAIN)
 def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
-    states = [
-        flatten(world.run(_simulation(name, module, sizes, GraphedLoops(capture))))
-        for capture in (CudaGraphs(torch.device("cuda")), Capture())
-    ]
+    both = (CudaGraphs(torch.device("cuda")), Capture())
+    states = [flatten(world.run(_simulation(name, module, sizes, GraphedLoops(capture)))) for capture in both]
     assert not [record for record in caplog.records if "cannot be captured" in record.message]
     for part in states[0]:
         assert torch.equal(states[0][part], states[1][part]), part
@@ -40,27 +38,22 @@ def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_recorded_rounds_are_near_those_step_by_step(name) -> None:
-    graphs, plain = (
-        flatten(world.run(_simulation(name, world.mlp, RAGGED, recorder)))
-        for recorder in (GraphedLoops(CudaGraphs(torch.device("cuda"))), None)
-    )
+    both = (GraphedLoops(CudaGraphs(torch.device("cuda"))), None)
+    graphs, plain = (flatten(world.run(_simulation(name, world.mlp, RAGGED, recorder))) for recorder in both)
     for part in (one for one in plain if plain[one].numel()):
         assert torch.allclose(graphs[part], plain[part], rtol=1e-4, atol=1e-5), part
 
 
 def _wide():
     """Layers wide enough for matrix products that need a workspace."""
-    return nn.Sequential(
-        nn.Linear(world.NUM_FEATURES, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)
-    )
+    layers = [nn.Linear(world.NUM_FEATURES, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)]
+    return nn.Sequential(*layers)
 
 
 def test_graphs_outlive_those_that_are_dropped() -> None:
     """More loops than are kept, in turn; what is dropped must not be what the others still use."""
-    algorithms = [
-        replace(PLAIN["sgd"], client=Sgd(lr=0.1, batch_size=8, momentum=0.05 * index))
-        for index in range(MOST_LOOPS + 4)
-    ]
+    clients = [Sgd(lr=0.1, batch_size=8, momentum=0.05 * index) for index in range(MOST_LOOPS + 4)]
+    algorithms = [replace(PLAIN["sgd"], client=client) for client in clients]
     states: list[list[dict[str, torch.Tensor]]] = []
     for capture in (CudaGraphs(torch.device("cuda")), Capture()):
         recorder = GraphedLoops(capture)

@@ -37,11 +37,10 @@ def _fedmrn(**options) -> FedMRN:
     return FedMRN(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), DENSE, **options)
 
 
+DECAYING = Sgd(lr=0.1, momentum=0.9, weight_decay=0.01, clip_norm=0.5, batch_size=5, steps=7, schedule="cosine")
 PLAIN = {
     "sgd": fedavg(Sgd(lr=0.1, batch_size=3, epochs=3)),
-    "momentum, decay, clipping, schedule": fedavg(
-        Sgd(lr=0.1, momentum=0.9, weight_decay=0.01, clip_norm=0.5, batch_size=5, steps=7, schedule="cosine")
-    ),
+    "momentum, decay, clipping, schedule": fedavg(DECAYING),
     "adam": fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
     "adamw": fedavg(Adam(lr=0.01, weight_decay=0.5, decoupled=True, batch_size=4)),
     "muon": fedavg(Muon(lr=0.05, weight_decay=0.5, skip_last=0, batch_size=4)),
@@ -97,9 +96,8 @@ class Double:
         train, test = ((part.x.double(), part.y) for part in (sim.dataset.train, sim.dataset.test))
         data = replace(sim.dataset, train=Samples(*train), test=Samples(*test))
         order = np.argsort([-size for size in sizes], kind="stable")
-        self.data = ClientChunk(
-            torch.from_numpy(order), np.array(sizes)[order], Key(("r",)), data, sim.shards, sim.model
-        )
+        ids, held = torch.from_numpy(order), np.array(sizes)[order]
+        self.data = ClientChunk(ids, held, Key(("r",)), data, sim.shards, sim.model)
         theta, stats = sim.model.init(Key())
         self.start = theta.double().expand(len(sizes), -1), stats.double().expand(len(sizes), -1)
 
@@ -157,13 +155,8 @@ def test_augmented_images_are_the_same() -> None:
     raw = torch.randint(0, 256, (24, 8, 8, 2), generator=generator, dtype=torch.uint8)
     y = torch.randint(0, 3, (24,), generator=generator)
     data = Dataset("images", Samples(raw, y), Samples(raw, y), "classification", 3, crop_padding=2, flip=True)
-    model = build(
-        lambda: nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 3)),
-        Key(),
-        (2, 8, 8),
-        3,
-        data.task,
-    )
+    network = nn.Sequential(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(27, 3))
+    model = build(lambda: network, Key(), (2, 8, 8), 3, data.task)
     shards = ClientShards.of(list(torch.arange(24).split(8)), CPU)
     solver, (theta, stats) = Sgd(lr=0.1, batch_size=3, epochs=2), model.init(Key())
     start = theta.expand(3, -1), stats.expand(3, -1)
@@ -196,9 +189,8 @@ def test_a_model_that_leaves_empty_places_out_is_recorded_where_there_are_none(c
             found = [states(PLAIN["sgd"], Centred, sizes, one, **parts) for one in (None, GraphedLoops(capture))]
         assert all(torch.equal(found[0][part], found[1][part]) for part in found[0])
         assert (capture.recorded > 0) is (sizes is ALIKE)
-    assert caplog.records[-1].message == (
-        "local training runs step by step: the model leaves empty places out, which reads where they are"
-    )
+    said = "local training runs step by step: the model leaves empty places out, which reads where they are"
+    assert caplog.records[-1].message == said
 
 
 def test_a_failed_capture_leaves_the_same_bits_and_one_line(caplog, monkeypatch) -> None:
@@ -212,10 +204,8 @@ def test_a_failed_capture_leaves_the_same_bits_and_one_line(caplog, monkeypatch)
     plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, GraphedLoops(one)) for one in (CudaGraphs(CPU), Capture()))
     assert all(torch.equal(plain[part], eager[part]) for part in plain)
     lines = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert lines == [
-        "local training runs step by step: it cannot be captured as a CUDA graph (operation not permitted when stream "
-        "is capturing)"
-    ]
+    reason = "operation not permitted when stream is capturing"
+    assert lines == [f"local training runs step by step: it cannot be captured as a CUDA graph ({reason})"]
 
 
 def test_only_gpus_capture() -> None:

@@ -9,27 +9,9 @@ import torch
 
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.bidirectional.liec import LIEC
-from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client.adam import Adam
-from fedcomp.client.sgd import Sgd
-from fedcomp.client.svrg import Svrg
-from fedcomp.compressor import Compressor
-from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimators.spatial import Spatial
-from fedcomp.compressor.estimators.temporal import Temporal
-from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.quantisers.qsgd import QSGD
-from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
-from fedcomp.compressor.sparsifiers.permk import PermK
-from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.pytree import flatten, map_tensors
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint, load, save
-from fedcomp.server.adam import Adam as ServerAdam
-from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
@@ -37,10 +19,29 @@ from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.looped import looped
+from tests.parts import (
+    DENSE,
+    QSGD,
+    Adam,
+    Bernoulli,
+    Compressor,
+    ErrorFeedback,
+    FedAvg,
+    PermK,
+    RandK,
+    ServerAdam,
+    ServerSgd,
+    Sgd,
+    Sign,
+    Spatial,
+    StochasticSign,
+    Svrg,
+    Temporal,
+    TopK,
+)
 
 SGD, SVRG, STEP = Sgd(lr=0.1, batch_size=4), Svrg(lr=0.05, snapshots=2, inner_steps=2), ServerSgd()
-DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
-PLAIN = Compressor(Sign())
+SIGN, PLAIN = Compressor(Sign(), ErrorFeedback()), Compressor(Sign())
 COINS = Bernoulli([0.9, 0.2, 0.5, 1.0, 0.3, 0.4, 0.1])
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
 TOGETHER = {
@@ -67,9 +68,7 @@ def _repetitions(algorithm: Any, options: dict[str, Any], num: int = 3) -> tuple
     return tuple(replace(first, key=repetition_key(first.key, number)) for number in range(num))
 
 
-def _run(
-    study: MonteCarloStudy, rounds: int, state: Any = None, first: int = 0
-) -> tuple[Any, Ledger, list[dict[str, float]]]:
+def _run(study: MonteCarloStudy, rounds: int, state: Any = None, first: int = 0) -> tuple[Any, Ledger, list]:
     ledger, lines = Ledger(), []
     state = study.init() if state is None else state
     for index in range(first, rounds):
@@ -128,11 +127,8 @@ def test_excess_is_the_mean_over_a_repetitions_models() -> None:
 
 def test_each_repetition_trains_on_its_own_shards() -> None:
     repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": COINS})
-    shuffled = tuple(
-        replace(one, shards=replace(one.shards, order=one.shards.order.roll(9 * number)))
-        for number, one in enumerate(repetitions)
-    )
-    study = MonteCarloStudy.of(shuffled)
+    shards = [replace(one.shards, order=one.shards.order.roll(9 * at)) for at, one in enumerate(repetitions)]
+    study = MonteCarloStudy.of(tuple(replace(one, shards=own) for one, own in zip(repetitions, shards)))
     assert study.vmapped is not None
     (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, vmapped=None), 4)
     assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
