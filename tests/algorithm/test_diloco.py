@@ -60,13 +60,8 @@ def test_without_moments_the_state_is_as_before() -> None:
 def test_the_choices_are_diloco() -> None:
     config = compose(["client=adamw", "server=nesterov", "algorithm.persist_optimizer=true"])
     simulation, _ = build_simulation(config, torch.device("cpu"))
-    assert simulation.algorithm == FedAvg(
-        Adam(lr=0.0004, weight_decay=0.1, decoupled=True),
-        ServerSgd(0.7, 0.9, nesterov=True),
-        DENSE,
-        DENSE,
-        persist_optimizer=True,
-    )
+    adamw = Adam(lr=0.0004, weight_decay=0.1, decoupled=True)
+    assert simulation.algorithm == FedAvg(adamw, NESTEROV, DENSE, DENSE, persist_optimizer=True)
 
 
 CLIENTS = replace(problem(0), layers=(20, 12, 8))

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.core.cohort import Cohort
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
@@ -123,8 +124,6 @@ class Scheduled:
     """Takes the cohorts of SCHEDULE in turn."""
 
     def sample(self, key, importance, round_index=0):
-        from fedcomp.core.cohort import Cohort
-
         clients = SCHEDULE[round_index]
         return Cohort.of(clients, torch.full((len(clients),), 1 / len(clients)))
 

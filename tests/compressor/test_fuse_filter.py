@@ -55,25 +55,13 @@ def test_false_positives(fingerprint: int, arity: int) -> None:
     assert abs(false - others * rate) < 5 * (others * rate * (1 - rate)) ** 0.5 + 1
 
 
-@looped(
-    "arity, num, bits",
-    [
-        (3, 10, 38.4),
-        (3, 100, 15.4),
-        (3, 1000, 11.3),
-        (3, 10**4, 10.24),
-        (3, 10**5, 9.50),
-        (3, 10**6, 9.04),
-        (4, 10, 22.4),
-        (4, 100, 13.4),
-        (4, 1000, 11.0),
-        (4, 10**4, 9.83),
-        (4, 10**5, 9.01),
-        (4, 10**6, 8.62),
-    ],
-)
-def test_bits_of_a_place(arity: int, num: int, bits: float) -> None:
-    assert 8 * FuseFilter(8, arity).size(num)[2] / num == pytest.approx(bits, abs=0.06)
+BITS = {3: (38.4, 15.4, 11.3, 10.24, 9.50, 9.04), 4: (22.4, 13.4, 11.0, 9.83, 9.01, 8.62)}
+"""Of a place, for 10, 100, ... of them, with so many cells each."""
+
+
+@looped("arity, power, bits", [(arity, power, one) for arity, row in BITS.items() for power, one in enumerate(row, 1)])
+def test_bits_of_a_place(arity: int, power: int, bits: float) -> None:
+    assert 8 * FuseFilter(8, arity).size(10**power)[2] / 10**power == pytest.approx(bits, abs=0.06)
 
 
 @pytest.mark.parametrize("arity", [3, 4])

@@ -16,11 +16,7 @@ from tests.refused import refused
 
 NUM_CLIENTS = 7
 PARTICIPATIONS = [
-    Full(),
-    Uniform(3),
-    Uniform(NUM_CLIENTS),
-    Bernoulli(0.5),
-    Bernoulli(1.0),
+    *(Full(), Uniform(3), Uniform(NUM_CLIENTS), Bernoulli(0.5), Bernoulli(1.0)),
     Bernoulli([0.9, 0.2, 0.5, 1.0, 0.3, 0.4, 0.1]),
     Bernoulli({"low": 0.3, "high": 1.0, "seed": 0}),
 ]

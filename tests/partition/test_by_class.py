@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,8 +40,6 @@ def test_per_class_shares_have_the_moments_of_a_dirichlet(alpha):
 
 def _any_size(alpha):
     """Counts without the redraw of empty clients, which would condition the moments."""
-    import numpy as np
-
     partition, random = Dirichlet(alpha, balance=False), np.random.default_rng(0)
     counts = [partition._per_class(np.full(10, 1000), NUM_CLIENTS, random) for _ in range(100)]
     return torch.from_numpy(np.stack(counts)).double()
@@ -48,8 +47,6 @@ def _any_size(alpha):
 
 def test_per_client_shares_have_the_moments_of_a_dirichlet():
     """With far more samples than are taken, q_i ~ Dir(alpha 1_C): one client of the first served is unconditioned."""
-    import numpy as np
-
     alpha, num_classes, taken = 0.5, 10, 2000
     partition, random = Dirichlet(alpha, "per_client"), np.random.default_rng(0)
     counts = [partition._per_client(np.full(10, 10 * taken), 100, random) for _ in range(10)]

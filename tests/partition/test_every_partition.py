@@ -19,18 +19,9 @@ from tests.looped import looped
 from tests.refused import refused
 
 PARTITIONS = [
-    IID(),
-    Shards(2),
-    Shards(1),
-    Labels(3),
-    Labels(3, "random"),
-    Labels(1, "random"),
-    Dirichlet(0.3),
-    Dirichlet(0.3, balance=False, min_size=1),
-    Dirichlet(0.3, "per_client"),
-    Dirichlet(0.001, "per_client"),
-    Dirichlet(1.0, "hsu"),
-    Dirichlet(100.0),
+    *(IID(), Shards(2), Shards(1), Labels(3), Labels(3, "random"), Labels(1, "random")),
+    *(Dirichlet(0.3), Dirichlet(0.3, balance=False, min_size=1), Dirichlet(1.0, "hsu"), Dirichlet(100.0)),
+    *(Dirichlet(0.3, "per_client"), Dirichlet(0.001, "per_client")),
 ]
 OWNERS = torch.randint(25, (1603,), generator=Key(("owners",)).generator())
 LABELS = torch.randint(10, (1603,), generator=Key(("labels",)).generator())  # unsorted, unequal classes, odd size

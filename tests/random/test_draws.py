@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.random import keys
+from fedcomp.random import keys, philox_numba
+from fedcomp.random.box_muller import box_muller
 from fedcomp.random.keys import Key
 from tests.looped import looped
 
@@ -65,8 +66,6 @@ def test_compiled_subsets_are_those_of_the_tensors(num: int, out_of: int) -> Non
 
 
 def test_subset_where_the_threshold_is_missed_and_where_words_tie() -> None:
-    from fedcomp.random import philox_numba
-
     kept = np.array([(word << 31) | place for place, word in enumerate([9, 3, 3, 0, 3, 1])], np.int64)
     order = sorted(kept.tolist())
     for threshold in (9, 1 << 20, 0xFFFFFFFF):
@@ -95,8 +94,6 @@ def test_normal_is_box_mullers_formula() -> None:
 
 
 def test_normal_at_the_ends_of_its_range() -> None:
-    from fedcomp.random.box_muller import box_muller
-
     top = (1 << 32) - 1
     words = torch.tensor([[0, 0, top, 0, 0, 1 << 30, 0, 1 << 31, 0, 3 << 30, top, top]])
     longest, shortest = math.sqrt(66 * math.log(2)), 2.0**-16
@@ -114,7 +111,8 @@ for impl in vars(caching).values():
     if hasattr(impl, "_locator_classes"):
         impl._locator_classes = [place for place in impl._locator_classes if "UserProvided" in place.__name__]
 import torch
-from fedcomp.random import keys
+from fedcomp.random import keys, philox_numba
+from fedcomp.random.box_muller import box_muller
 keys.COMPILE_AFTER_WORDS = 0
 print(keys.Key().rademacher(torch.arange(2), 9).sum(1).tolist())
 """

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedcomp.core.accelerated import plainly
-from fedcomp.random import keys
+from fedcomp.random import keys, philox_numba
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
 from tests.printed import printed_by
 
@@ -113,8 +113,6 @@ def test_a_machine_without_triton(monkeypatch, caplog) -> None:
 
 
 def test_compiled_draws_that_are_off_by_a_bit_are_refused(monkeypatch, caplog) -> None:
-    from fedcomp.random import philox_numba
-
     with plainly():
         expected = KEY.bits(IDS, 40)
     monkeypatch.setattr(keys, "COMPILE_AFTER_WORDS", 0)

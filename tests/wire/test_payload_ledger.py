@@ -1,6 +1,7 @@
 """Bits follow from the fields, and are counted on each link; entries that a coding does not write are refused."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from fedcomp.core.cohort import Everyone, Listed
 from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
 from fedcomp.wire.coding import Elias, Float, Rice, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
+from tests.conformance import world
+from tests.parts import Bernoulli, fedavg
+from tests.refused import refused
 
 
 def _payload() -> Payload:
@@ -117,20 +121,10 @@ def test_entries_that_the_coding_does_not_write_are_refused(fedcomp, capfd, tmp_
 
 
 def test_ranges_are_checked_in_the_first_round_with_clients_and_packed_in_every_round(monkeypatch) -> None:
-    from fedcomp.algorithm.fedavg import FedAvg
-    from fedcomp.client.sgd import Sgd
-    from fedcomp.compressor import Compressor
-    from fedcomp.compressor.dense import Dense
-    from fedcomp.participation.bernoulli import Bernoulli
-    from fedcomp.server.sgd import Sgd as ServerSgd
-    from fedcomp.wire import Ledger, Link, Payload, WireLink
-    from tests.conformance import world
-
     checked: list[int] = []
     monkeypatch.setattr(Payload, "check_range", lambda self: checked.append(index))
-    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), *[Compressor(Dense())] * 2)
     for link in (Link, WireLink):
-        sim = world.simulation(algorithm, participation=Bernoulli(probability=0.1), rounds=20, link=link)
+        sim = world.simulation(fedavg(), participation=Bernoulli(probability=0.1), rounds=20, link=link)
         state, taking = sim.init(), [index for index in range(20) if sim.cohort(index).size]
         assert taking[0] > 0
         assert len(taking) > 1
@@ -144,16 +138,19 @@ def _floats(rows: int, num: int, paper: int | None = None) -> Payload:
     return Payload({"values": Field(torch.zeros(rows, num), Float())}, paper)
 
 
-def test_links() -> None:
+def _ledger(size: int, *sent: tuple[Any, ...]) -> Ledger:
+    """Of one round of so many clients, and messages, each after the way that it goes: (Link.up, payload)."""
     ledger = Ledger()
-    link = Link(ledger)
-    link.up(_floats(3, 2))
-    link.unicast(_floats(3, 1))
-    link.broadcast(_floats(1, 4), Everyone(3))
-    counters = ledger.counters()
-    assert counters["uplink"] == 192
-    assert counters["downlink"] == 96 + 3 * 128
-    assert counters["broadcast"] == 96 + 128
+    ledger.add_round(size)
+    for way, *given in sent:
+        way(Link(ledger), *given)
+    return ledger
+
+
+def test_links() -> None:
+    to_all = Link.broadcast, _floats(1, 4), Everyone(3)
+    counters = _ledger(3, (Link.up, _floats(3, 2)), (Link.unicast, _floats(3, 1)), to_all).counters()
+    assert (counters["uplink"], counters["downlink"], counters["broadcast"]) == (192, 96 + 3 * 128, 96 + 128)
 
 
 def test_a_relay_goes_to_all_others() -> None:
@@ -168,10 +165,20 @@ def test_a_relay_goes_to_all_others() -> None:
             assert counters["paper/broadcast"] == 2 * 64
 
 
-def test_messages_of_different_length_are_not_mixed() -> None:
-    codes = Field(torch.tensor([[1], [900]]), Elias())
-    with pytest.raises(ValueError, match=r"relaying by XOR needs messages of one length.*\(algorithm.relay=plain\)"):
-        Link(Ledger()).relay(Payload({"codes": codes}), coded=True)
+UNEQUAL = Payload({"codes": Field(torch.tensor([[1], [900]]), Elias())})
+
+test_wrong_messages = refused(
+    [
+        (
+            lambda: Link(Ledger()).relay(UNEQUAL, coded=True),
+            r"relaying by XOR needs messages of one length.*\(algorithm.relay=plain\)",
+        ),
+        (
+            lambda: Link(Ledger()).broadcast(_floats(1, 1), 3),  # type: ignore[arg-type]
+            "receivers=3, but must say to whom: the cohort, ctx.everyone",
+        ),
+    ]
+)
 
 
 def test_bits_per_parameter_is_per_client_and_round() -> None:
@@ -182,19 +189,13 @@ def test_bits_per_parameter_is_per_client_and_round() -> None:
             Link(ledger).up(_floats(size, 10))
     line = ledger.metrics(10)
     assert line["bits/uplink"] == 6 * 320
-    assert line["bpp/uplink"] == 32.0
-    assert line["bpp/total"] == 32.0
+    assert line["bpp/uplink"] == line["bpp/total"] == 32.0
     assert not any(name.startswith("paper/") for name in line)
 
 
 def test_paper_count_stands_beside() -> None:
-    ledger = Ledger()
-    ledger.add_round(2)
-    Link(ledger).up(_floats(2, 10, paper=100))
-    line = ledger.metrics(10)
-    assert line["bits/uplink"] == 640
-    assert line["paper/bits/uplink"] == 200
-    assert line["paper/bpp/uplink"] == 10.0
+    line = _ledger(2, (Link.up, _floats(2, 10, paper=100))).metrics(10)
+    assert (line["bits/uplink"], line["paper/bits/uplink"], line["paper/bpp/uplink"]) == (640, 200, 10.0)
 
 
 def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
@@ -203,8 +204,7 @@ def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
     for _ in range(3):
         Link(ledger).broadcast(payload, Everyone(5))
     assert isinstance(payload.total_bits, torch.Tensor)
-    assert ledger.counters()["downlink"] == 3 * 5 * (6 + 2 + 2 + 2)
-    assert ledger.counters()["downlink"] == 180
+    assert ledger.counters()["downlink"] == 3 * 5 * (6 + 2 + 2 + 2) == 180
 
 
 def test_idle_receivers_share_the_downlink() -> None:
@@ -235,38 +235,24 @@ def test_without_idle_receivers_a_receiver_hears_what_a_participant_is_sent() ->
 
 
 def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
-    ledger = Ledger()
-    ledger.add_round(2)
-    Link(ledger).up(_floats(2, 1))
+    ledger = _ledger(2, (Link.up, _floats(2, 1)))
     assert "paper/bits/total" not in ledger.metrics(1)  # counted alike: no paper/ at all
     Link(ledger).broadcast(_floats(1, 1, paper=0), Everyone(2))
     line = ledger.metrics(1)
     assert (line["paper/bits/uplink"], line["paper/bits/downlink"]) == (64, 0)
     assert not {"paper/bits/total", "paper/bpp/total"} & line.keys()
-    one_way = Ledger()
-    Link(one_way).up(_floats(2, 1, paper=8))
+    one_way = _ledger(2, (Link.up, _floats(2, 1, paper=8)))
     assert one_way.metrics(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out
 
 
-def test_a_broadcast_says_to_whom() -> None:
-    with pytest.raises(ValueError, match=r"receivers=3, but must say to whom: the cohort, ctx.everyone"):
-        Link(Ledger()).broadcast(_floats(1, 1), 3)  # type: ignore[arg-type]
-
-
 def test_a_papers_broadcast_is_counted_for_every_receiver_too() -> None:
-    ledger = Ledger()
-    Link(ledger).broadcast(_floats(1, 4, paper=10), Everyone(3))
-    counters = ledger.counters()
+    counters = _ledger(3, (Link.broadcast, _floats(1, 4, paper=10), Everyone(3))).counters()
     assert (counters["downlink"], counters["broadcast"]) == (3 * 128, 128)
     assert (counters["paper/downlink"], counters["paper/broadcast"]) == (30, 10)
 
 
 def test_a_paper_that_counts_otherwise_only_downwards_stands_beside() -> None:
-    ledger = Ledger()
-    ledger.add_round(2)
-    Link(ledger).up(_floats(2, 1, paper=32))
-    Link(ledger).unicast(_floats(2, 1, paper=8))
-    line = ledger.metrics(1)
+    line = _ledger(2, (Link.up, _floats(2, 1, paper=32)), (Link.unicast, _floats(2, 1, paper=8))).metrics(1)
     assert (line["bits/total"], line["paper/bits/total"]) == (128, 64 + 16)
 
 
@@ -278,9 +264,8 @@ def test_ledgers_add_up() -> None:
         Link(one).up(_floats(1, 2, paper=7))
     other.add_gradients(2)
     ledger.merge(other)
-    counters = ledger.counters()
+    counters, again = ledger.counters(), Ledger()
     assert (counters["client_rounds"], counters["gradients"]) == (6, 12)
     assert (counters["uplink"], counters["paper/uplink"]) == (128, 14)
-    again = Ledger()
     again.restore(counters)
     assert again.counters() == counters

@@ -54,26 +54,14 @@ def _topk(dim: int) -> int:
     return dim // NUM * (32 + (dim - 1).bit_length())
 
 
-def fedavg(dim: int, rounds: int) -> Sent:
-    return Sent(rounds * _dense(dim), broadcast=rounds * _dense(dim))
-
-
-def doublesqueeze(dim: int, rounds: int) -> Sent:
-    return Sent(rounds * _sign(dim), broadcast=rounds * _sign(dim))
-
-
-def memsgd(dim: int, rounds: int) -> Sent:
-    return Sent(rounds * _sign(dim), broadcast=rounds * _dense(dim))
-
-
-def neolithic(dim: int, rounds: int) -> Sent:
-    return Sent(rounds * REPETITIONS * _sign(dim), broadcast=rounds * REPETITIONS * _sign(dim))
+def _both_ways(messages: int, up: int, down: int) -> Sent:
+    """So many, those down to everybody at once."""
+    return Sent(messages * up, broadcast=messages * down)
 
 
 def cser(dim: int, rounds: int, period: int = PERIOD) -> Sent:
     """A synchronisation adds one message in each direction."""
-    messages = rounds + rounds // period
-    return Sent(messages * _sign(dim), broadcast=messages * _dense(dim))
+    return _both_ways(rounds + rounds // period, _sign(dim), _dense(dim))
 
 
 def liec(dim: int, rounds: int, period: int = PERIOD) -> Sent:
@@ -91,10 +79,10 @@ def m3(dim: int, rounds: int) -> Sent:
 
 
 METHODS: dict[str, Callable[[int, int], Sent]] = {
-    "FedAvg": fedavg,
-    "Doublesqueeze": doublesqueeze,
-    "Memsgd": memsgd,
-    "Neolithic": neolithic,
+    "FedAvg": lambda dim, rounds: _both_ways(rounds, _dense(dim), _dense(dim)),
+    "Doublesqueeze": lambda dim, rounds: _both_ways(rounds, _sign(dim), _sign(dim)),
+    "Memsgd": lambda dim, rounds: _both_ways(rounds, _sign(dim), _dense(dim)),
+    "Neolithic": lambda dim, rounds: _both_ways(rounds * REPETITIONS, _sign(dim), _sign(dim)),
     "Cser": cser,
     "Liec": liec,
 }

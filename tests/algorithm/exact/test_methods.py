@@ -94,18 +94,6 @@ def test_every_entry_is_sent_by_as_many_clients(clients: int, per_entry: int, di
     assert ((seen / 200 - share).abs() < 5 * (share * (1 - share) / 200) ** 0.5 + 1e-6).all()
 
 
-test_wrong_input_of_tamuna = refused(
-    [
-        (lambda: Tamuna(GD(lr=0.1), p=None, smoothness=1.0), "algorithm.p=null is computed from algorithm.smoothness"),
-        (lambda: Tamuna(GD(lr=0.1, steps=2)), "TAMUNA sets its own number of plain gradient steps, but client.steps=2"),
-        (lambda: Tamuna(GD(lr=0.1)).check_cohort(None), "TAMUNA needs as many clients in every round: take"),
-        (lambda: Tamuna(GD(lr=0.1), 2).check_cohort(1), "algorithm.sparsity=2 is above the 1 clients .* clients .2"),
-        (lambda: Tamuna(GD(lr=0.1), 4).check_cohort(3), "algorithm.sparsity=4 is above the 3 clients of a round"),
-        (lambda: world.simulation(Tamuna(GD(lr=0.1)), world.with_batch_norm).init(), "TAMUNA needs a model without"),
-    ]
-)
-
-
 RAND4 = Compressor(RandK(k=4, seed_cost="derived"))
 MU = 0.02
 BALANCED = LoCoDL(GD(lr=1.0), RAND4, None, convexity=MU)
@@ -140,28 +128,6 @@ def test_constants_outside_of_the_theory_are_said(caplog) -> None:
         caplog.clear()
         BALANCED.constants(CLIENTS.layers, N)
     assert not caplog.text
-
-
-test_wrong_input_of_locodl = refused(
-    [
-        (lambda: LoCoDL(Adam(lr=0.1), RAND4), "sets its own number of plain gradient steps, but client=adam was given"),
-        (lambda: LoCoDL(Sgd(lr=0.1, momentum=0.9), RAND4), "but client.momentum=0.9 was given"),
-        (lambda: LoCoDL(Sgd(lr=0.1, epochs=3), RAND4), "but client.epochs=3 was given"),
-        (lambda: LoCoDL(GD(lr=0.1, steps=3), RAND4), "but client.steps=3 was given"),
-        (lambda: LoCoDL(GD(lr=0.1, clip_norm=1.0), RAND4), "but client.clip_norm=1.0 was given"),
-        (lambda: LoCoDL(GD(lr=0.1, proximal=1.0), RAND4), "but client.proximal=1.0 was given"),
-        (lambda: LoCoDL(GD(lr=0.1, schedule="cosine"), RAND4), "client.schedule=cosine changes the step"),
-        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK())), "LoCoDL needs an unbiased compressor, not TopK as configured"),
-        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
-        (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
-        (lambda: LoCoDL(GD(lr=0.1), RAND4, None), "algorithm.p=null is computed from algorithm.convexity"),
-        (lambda: LoCoDL(GD(lr=2.0), RAND4, smoothness=1.0), r"client.lr=2.0 must be below 2 / algorithm.smoothness ="),
-        (lambda: LoCoDL(GD(lr=0.1), RAND4, smoothness=1.0, convexity=2.0), "algorithm.convexity=2.0 is above"),
-        (lambda: LoCoDL(GD(lr=0.1), RAND4, convexity=0.0), "algorithm.convexity=0.0 must be a positive number"),
-        (lambda: LoCoDL(GD(lr=1.9), RAND4, schedule="period", smoothness=1.0), "schedule=period needs client.lr of"),
-        (lambda: Run(LoCoDL(GD(lr=0.1), Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form:"),
-    ]
-)
 
 
 STEP = ServerSgd()
@@ -202,8 +168,30 @@ def test_stochastic_gradients_are_allowed_and_said() -> None:
         assert float(run.metrics["exact"]) == exact
 
 
-test_wrong_input_of_gradient_estimates = refused(
+test_wrong_input = refused(
     [
+        (lambda: Tamuna(GD(lr=0.1), p=None, smoothness=1.0), "algorithm.p=null is computed from algorithm.smoothness"),
+        (lambda: Tamuna(GD(lr=0.1, steps=2)), "TAMUNA sets its own number of plain gradient steps, but client.steps=2"),
+        (lambda: Tamuna(GD(lr=0.1)).check_cohort(None), "TAMUNA needs as many clients in every round: take"),
+        (lambda: Tamuna(GD(lr=0.1), 2).check_cohort(1), "algorithm.sparsity=2 is above the 1 clients .* clients .2"),
+        (lambda: Tamuna(GD(lr=0.1), 4).check_cohort(3), "algorithm.sparsity=4 is above the 3 clients of a round"),
+        (lambda: world.simulation(Tamuna(GD(lr=0.1)), world.with_batch_norm).init(), "TAMUNA needs a model without"),
+        (lambda: LoCoDL(Adam(lr=0.1), RAND4), "sets its own number of plain gradient steps, but client=adam was given"),
+        (lambda: LoCoDL(Sgd(lr=0.1, momentum=0.9), RAND4), "but client.momentum=0.9 was given"),
+        (lambda: LoCoDL(Sgd(lr=0.1, epochs=3), RAND4), "but client.epochs=3 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, steps=3), RAND4), "but client.steps=3 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, clip_norm=1.0), RAND4), "but client.clip_norm=1.0 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, proximal=1.0), RAND4), "but client.proximal=1.0 was given"),
+        (lambda: LoCoDL(GD(lr=0.1, schedule="cosine"), RAND4), "client.schedule=cosine changes the step"),
+        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK())), "LoCoDL needs an unbiased compressor, not TopK as configured"),
+        (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, None), "algorithm.p=null is computed from algorithm.convexity"),
+        (lambda: LoCoDL(GD(lr=2.0), RAND4, smoothness=1.0), r"client.lr=2.0 must be below 2 / algorithm.smoothness ="),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, smoothness=1.0, convexity=2.0), "algorithm.convexity=2.0 is above"),
+        (lambda: LoCoDL(GD(lr=0.1), RAND4, convexity=0.0), "algorithm.convexity=0.0 must be a positive number"),
+        (lambda: LoCoDL(GD(lr=1.9), RAND4, schedule="period", smoothness=1.0), "schedule=period needs client.lr of"),
+        (lambda: Run(LoCoDL(GD(lr=0.1), Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form:"),
         (lambda: replace(DASHA, uplink=Compressor(TopK())), "DASHA needs an unbiased compressor, not TopK as"),
         (lambda: replace(MARINA, uplink=Compressor(RandK(scale="none"))), "MARINA needs an unbiased compressor, not"),
         (lambda: replace(DASHA, uplink=Compressor(RandK(), estimator=Spatial("avg"))), "compressor.estimator must be"),

@@ -50,10 +50,7 @@ TOP10_DOWN = Compressor(TopK(k=10, positions="index"), ErrorFeedback())
 
 test_wrong_input = refused(
     [
-        (
-            lambda: FedProx(TEN, STEP, DENSE, DENSE),
-            "client.proximal=0 makes FedProx FedAvg: give its mu, for .*=0.01, or",
-        ),
+        (lambda: FedProx(TEN, STEP, DENSE, DENSE), "client.proximal=0 makes FedProx FedAvg: give its mu, for .*=0.01"),
         (lambda: Scaffold(replace(TEN, momentum=0.9), STEP, DENSE), "plain steps, but client.momentum=0.9 was given"),
         (lambda: Scaffold(Adam(lr=0.1), STEP, DENSE), "needs plain steps, but client=adam was given"),
         (lambda: Scallion(replace(TEN, clip_norm=1.0), STEP, DENSE, DENSE), "but client.clip_norm=1.0 was given"),
@@ -69,6 +66,10 @@ test_wrong_input = refused(
         (lambda: Run(Scallion(TEN, STEP, RAND4, DENSE, 0.2), CLIENTS).init(), r"is above 1 / \(1 \+ omega\) = 0.1 of"),
         (lambda: Run(Scaffold(TEN, STEP, RAND4, alpha=0.2), CLIENTS).init(), "take algorithm.alpha=null, or less"),
         (lambda: Run(Scaffold(TEN, STEP, Compressor(Eden())), CLIENTS).init(), "omega of Eden has no closed form:"),
+        (lambda: FedDyn(TEN, RAND4), "FedDyn needs a compressor that only shrinks, not RandK as config"),
+        (lambda: FedDyn(replace(TEN, proximal=0.1), DENSE), "client.proximal=0.1 does not go with FedDyn"),
+        (lambda: FedDyn(TEN, replace(TOP4, feedback=ErrorFeedback())), "compressor.feedback must be none: FedDyn"),
+        (lambda: FedDyn(TEN, Compressor.of(TopK(k=4), predictor="ef21")), "compressor.predictor must be none: FedDyn"),
     ]
 )
 
@@ -105,17 +106,6 @@ def test_weights_by_samples_minimise_the_mean_over_samples() -> None:
     assert torch.allclose(state.control, weight @ state.controls, rtol=0, atol=1e-5)
     assert run.algorithm.full_participation
     assert not FedDyn(TEN, DENSE).full_participation
-
-
-test_wrong_input_of_feddyn = refused(
-    [
-        ({"uplink": Compressor(RandK(k=4))}, "FedDyn needs a compressor that only shrinks, not RandK as config"),
-        ({"client": replace(TEN, proximal=0.1)}, "client.proximal=0.1 does not go with FedDyn"),
-        ({"uplink": replace(TOP4, feedback=ErrorFeedback())}, "compressor.feedback must be none: FedDyn"),
-        ({"uplink": Compressor.of(TopK(k=4), predictor="ef21")}, "compressor.predictor must be none: FedDyn"),
-    ],
-    lambda **options: FedDyn(**({"client": TEN, "uplink": DENSE} | options)),
-)
 
 
 def test_any_local_solver_will_do() -> None:

@@ -7,6 +7,7 @@ Shape legend: N clients, D parameters.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,13 +162,8 @@ CASES: dict[str, tuple[Algorithm, Callable[[Losses], Iterator[Vectors]]]] = {
 @looped("case", CASES)
 def test_every_round_is_what_the_equations_say(case: str) -> None:
     algorithm, plain = CASES[case]
-    made = world.simulation(
-        algorithm,
-        lambda: nn.Linear(FEATURES, CLASSES),
-        Given(COHORTS),  # type: ignore[arg-type]
-        chunk_size=2,
-        rounds=len(COHORTS),
-    )
+    module, participation, rounds = partial(nn.Linear, FEATURES, CLASSES), Given(COHORTS), len(COHORTS)
+    made = world.simulation(algorithm, module, participation, chunk_size=2, rounds=rounds)  # type: ignore[arg-type]
     simulation = world.in_float64(made)
     state = simulation.init()
     for index, (x, c, own) in enumerate(plain(Losses(simulation))):

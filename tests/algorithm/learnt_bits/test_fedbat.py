@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.client import Batch
+from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
-from fedcomp.wire import Ledger
+from fedcomp.wire import Ledger, Link
 from tests.conformance import world
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, StochasticSign
 from tests.refused import refused
@@ -97,9 +99,6 @@ def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
     part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
     sizes, state, cohort = algorithm._sizes(part), sim.init(), sim.cohort(0)
     key = sim.round_key(0).fold_in("message").fold_in("update")
-    from fedcomp.algorithm.contract import Context
-    from fedcomp.wire import Link
-
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
     ctx = Context(0, sim.rounds, sim.round_key(0).fold_in("message"), Link(Ledger()), executor)
     key = ctx.sender_key("training")
@@ -135,8 +134,6 @@ def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
 
 
 def _only(cohort, place: int):
-    from fedcomp.core.cohort import Cohort
-
     return Cohort.of([cohort.clients[place]], torch.ones(1))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL, SharedDirections
 from fedcomp.algorithm.zeroth_order.two_point import TwoPoint, directions_at_once
-from fedcomp.client import Batch
+from fedcomp.client import Batch, Batching
 from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.compressor.seed import seed_number
 from fedcomp.wire import Ledger
@@ -88,7 +88,6 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
     after, _ = replace(sim, link=Link).round(0, state, Ledger())
     z = algorithm.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
-    from fedcomp.client import Batch, Batching
 
     def plain(data, y):
         x, targets, weight = next(data.batches(Batching(4, steps=1)))

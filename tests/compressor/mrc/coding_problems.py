@@ -12,14 +12,7 @@ from fedcomp.compressor.mrc.thresholds import probability, quantised
 from fedcomp.random.keys import Key
 
 KEY = Key(("problem",))
-SHAPES = (
-    (1, "shared", 1),
-    (3, "shared", 1),
-    (12, "shared", 1),
-    (3, "per_client", 1),
-    (3, "per_client", 3),
-    (2, "shared", 2),
-)
+SHAPES = (*((num, "shared", 1) for num in (1, 3, 12)), (3, "per_client", 1), (3, "per_client", 3), (2, "shared", 2))
 """(senders, source of candidates, priors)."""
 
 

@@ -57,13 +57,9 @@ def test_any_change_of_name_changes_the_bits_and_the_same_name_gives_the_same() 
     later = streams("per_client", Key(("run", 0, "round", 4)), torch.tensor([4]))[0]
     shared = streams("shared", Key(("run", 0, "round", 3)), torch.tensor([4]))[0]
     others = [
-        stretch(later, here, 0, 0, 64),
-        stretch(shared, here, 0, 0, 64),
-        stretch(KEYS[1], here, 0, 0, 64),
-        stretch(KEYS[0], here, 1, 0, 64),
-        stretch(KEYS[0], replace(here, domain=1), 0, 0, 64),
-        drawn.roll(1, 0),
-        drawn.roll(4, 1),
+        *(stretch(key, here, 0, 0, 64) for key in (later, shared, KEYS[1])),
+        *(stretch(KEYS[0], here, 1, 0, 64), stretch(KEYS[0], replace(here, domain=1), 0, 0, 64)),
+        *(drawn.roll(1, 0), drawn.roll(4, 1)),
     ]
     for other in others:
         assert float((other == drawn).double().mean()) < 0.02  # of 32 bits, two are equal once in 2^32
