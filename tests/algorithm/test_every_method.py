@@ -175,10 +175,7 @@ def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere(
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 METHODS = (
-    FedBAT(SGD, STEP, DENSE),
-    FedBAT(SGD, STEP, DENSE, biases="dense"),
-    FedBiF(SGD),
-    FedMRN(SGD, STEP, DENSE),
+    *(FedBAT(SGD, STEP, DENSE), FedBAT(SGD, STEP, DENSE, biases="dense"), FedBiF(SGD), FedMRN(SGD, STEP, DENSE)),
     FedPM(Sgd(lr=20.0, batch_size=4), weights="samples", clamp=0.1),
     FedSparsify(SGD, sparsity=0.5),
     FetchSGD(SGD, k=9, share=None, fraction=1.0),
