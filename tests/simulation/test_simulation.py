@@ -1,6 +1,9 @@
-"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory, states."""
+"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, states; what diverges or grows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +15,12 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, take_rows
 from fedcomp.memory.check import check_memory, state_bytes
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite, has_diverged
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, MemoryGrowthMonitor, check_finite, has_diverged
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
+from tests.left import folder_of, record
 from tests.looped import looped
 from tests.parts import QSGD, Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, TopK, Uniform
 from tests.raising import raising
@@ -213,3 +217,62 @@ def test_a_state_that_is_given_up_stays_where_it_was(algorithm: Algorithm, study
         places |= {tuple(tensor.data_ptr() for tensor in rows)} if index else set()
     assert all(torch.equal(tensor, flatten(kept)[name]) for name, tensor in flatten(given).items())
     assert len(places) == 1
+
+
+DATA = ("num_clients=20", "partition=dirichlet", "partition.alpha=0.1")
+CASE = ("algorithm=bicompfl_cfl", *DATA, "rounds=40", "eval_every=10", "pictures=false", "device=cpu")
+"""Updates of length 0.9 whose messages, signs of 0.005, have length 0.25."""
+
+
+def _line(memory: float, update: float, suffix: str = "") -> dict[str, float]:
+    return {f"memory/norm{suffix}": memory, f"update/norm{suffix}": update, "test/loss": 1.0}
+
+
+def test_each_memory_is_named_once() -> None:
+    growth = MemoryGrowthMonitor()
+    assert growth.check(0, {"test/loss": 1.0}) == []
+    assert growth.check(1, _line(9.9, 1.0)) == growth.check(2, _line(0.0, 0.0)) == []
+    (said,) = growth.check(3, _line(21.0, 2.0))
+    assert said.startswith("round 3: the memory of errors of the clients is 10.5 times as long as the longest update")
+    assert "(memory/norm 21, update/norm at most 2)" in said
+    assert said.endswith("or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)")
+    assert "\n" not in said
+    assert growth.check(4, _line(100.0, 1.0)) == []
+    (other,) = growth.check(5, _line(100.0, 1.0) | _line(3.0, 0.2, "_down"))
+    assert "memory of errors of the server is 15 times as long" in other
+    assert growth.check(6, _line(100.0, 1.0) | _line(3.0, 0.2, "_down")) == []
+
+
+def test_a_memory_that_stays_while_updates_shrink_is_not_reported() -> None:
+    growth = MemoryGrowthMonitor()
+    assert growth.check(1, _line(4.0, 1.0)) == growth.check(2, _line(4.0, 0.01)) == []
+    assert len(growth.check(3, _line(10.1, 0.01))) == 1
+
+
+def test_lines_before_a_resume_count_and_are_not_reported_again() -> None:
+    assert MemoryGrowthMonitor([_line(4.0, 1.0)]).check(2, _line(4.0, 0.01)) == []
+    assert MemoryGrowthMonitor([_line(11.0, 1.0)]).check(2, _line(12.0, 1.0)) == []
+
+
+def _run(fedcomp: Callable[..., int], folder: Path, *more: str) -> tuple[list[dict[str, float]], str]:
+    """The record and the log of the stated case."""
+    assert fedcomp(*CASE, f"output_root={folder}", *more) == 0
+    return record(folder), (folder_of(folder) / "run.log").read_text()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("more", [(), ("repeats=2", "rounds=20")], ids=["once", "study"])
+def test_error_feedback_outgrows_messages_of_a_fixed_size(fedcomp, tmp_path: Path, capsys, more) -> None:
+    lines, log = _run(fedcomp, tmp_path, "compressor.feedback=error", *more)
+    found = [line["memory/norm"] for line in lines[1:]]
+    steps = [later - earlier for earlier, later in pairwise(found)]
+    assert all(step > 5 for step in steps), found  # 0.9 a round, and no end
+    assert log.count("memory of errors of the clients") == 1
+    assert capsys.readouterr().err.count("memory of errors of the clients") == 1
+
+
+def test_ef21_stays_bounded_in_the_same_case(fedcomp, tmp_path: Path, capsys) -> None:
+    lines, log = _run(fedcomp, tmp_path, "algorithm.ef21=true")
+    assert all(line["memory/norm"] < 1 for line in lines[1:])
+    assert lines[-1]["test/accuracy"] > 0.5
+    assert "memory of errors" not in log + capsys.readouterr().err
