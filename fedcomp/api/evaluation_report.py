@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcomp.display import units
 from fedcomp.display.client_plot import plot_clients
 from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import quantity
@@ -109,7 +110,7 @@ def text_of(evaluation: ModelEvaluation) -> list[str]:
 def _shown(value: float, std: float | None, percent: bool) -> str:
     if percent:
         return f"{100 * value:.2f}" + ("" if std is None else f" ± {100 * std:.2f}") + " %"
-    return f"{value:.4g}" + ("" if std is None else f" ± {std:.2g}")
+    return f"{value:.4g}" if std is None else units.mean_and_deviation(value, std)
 
 
 def write(evaluation: ModelEvaluation, out: Path) -> None:

@@ -14,6 +14,15 @@ def significant(value: float) -> str:
     return f"{value:#.3g}".rstrip(".")
 
 
+def mean_and_deviation(mean: float, deviation: float) -> str:
+    """`4.5820 ± 0.0044`: two significant digits of the deviation, and the mean to the same decimal."""
+    exponent = f"{deviation:.1e}".partition("e")[2]
+    if deviation <= 0 or not exponent or int(exponent) < -6:  # equal values, no number, or rows of zeros
+        return f"{significant(mean)} ± {significant(deviation)}"
+    decimals = max(0, 1 - int(exponent))
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"
+
+
 def bits(count: float) -> str:
     """A number of bits in decimal units: 812 bit, 61.7 kbit, 1.24 Gbit."""
     if not math.isfinite(count):

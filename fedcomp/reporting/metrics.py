@@ -46,6 +46,12 @@ class Metric:
         """A recorded number as people read it, without its unit."""
         return units.percent(value) if self.scale == 100 else units.significant(value)
 
+    def show_mean(self, mean: float, deviation: float) -> str:
+        """Mean and deviation of recorded numbers as people read them: `97.31 ± 0.12`, `0.3000 ± 0.0044`."""
+        if self.scale == 100:
+            return f"{units.percent(mean)} ± {units.percent(deviation)}"
+        return units.mean_and_deviation(mean, deviation)
+
     def best(self, values: Iterable[float]) -> float:
         """The best finite value, the first one where none is finite."""
         every = list(values)

@@ -8,6 +8,11 @@ const significant = (value) => {
   if (size >= 999.5) return size < 1e7 ? Math.round(value).toLocaleString("en") : value.toExponential(2);
   return size < 1e-4 ? value.toExponential(2) : value.toPrecision(3);
 };
+const withDeviation = (mean, deviation) => {
+  const decimals = deviation > 0 ? 1 - Number(deviation.toExponential(1).split("e")[1]) : 0;
+  if (deviation <= 0 || decimals > 7) return significant(mean) + " ± " + significant(deviation);
+  return mean.toFixed(Math.max(0, decimals)) + " ± " + deviation.toFixed(Math.max(0, decimals));
+};
 const bits = (count) => {
   const names = ["bit", "kbit", "Mbit", "Gbit", "Tbit", "Pbit", "Ebit"];
   let power = 0;
@@ -26,9 +31,11 @@ const faded = (colour) => {
 /* What stands under the pointer: method, place, value ± deviation, seeds. */
 const hover = (panel, series, x, y, deviation) => x.map((place, i) => {
   if (y[i] === null) return "";
-  const spread = deviation[i] === null ? "" : " ± " + show(deviation[i], panel.y.unit);
-  const beside = series.mark === "beside" ? " (dashed)" : "";
-  return `<b>${escaped(series.label)}</b>${beside}<br>${escaped(panel.y.title)}: ${show(y[i], panel.y.unit)}${spread}` +
+  const unit = panel.y.unit, beside = series.mark === "beside" ? " (dashed)" : "";
+  const value = deviation[i] === null ? show(y[i], unit)
+    : unit === "bits" || unit === "percent" ? show(y[i], unit) + " ± " + show(deviation[i], unit)
+    : withDeviation(y[i], deviation[i]);
+  return `<b>${escaped(series.label)}</b>${beside}<br>${escaped(panel.y.title)}: ${value}` +
     `<br>${escaped(panel.x.title)}: ${show(place, panel.x.unit)}<br>${series.seeds} seed${series.seeds === 1 ? "" : "s"}`;
 });
 

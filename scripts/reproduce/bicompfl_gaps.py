@@ -18,7 +18,7 @@ from scripts.reproduce.bicompfl_tables import (
     chosen,
 )
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
+from scripts.reproduce.markdown import Cell, made_with, measured, rounds, spread, table
 from scripts.reproduce.printed import rate
 from scripts.reproduce.records import Folder, Records, Run
 
@@ -60,7 +60,7 @@ def adaptive_blocks(folder: Folder) -> str:
     done = [one.runs[0].rounds for one in runs.values() if one]
     shared = min(done, default=0)
     columns: list[tuple[str, Cell]] = [
-        ("bits up + down", lambda one: spread(one.collect(lambda run: rate(run, "")), "{:.3g}".format)),
+        ("bits up + down", lambda one: measured(one.collect(lambda run: rate(run, "")), "{:.3g}".format)),
         (f"in the first {shared} rounds", lambda one: f"{_bits_by(one.runs[0], shared):.3g}"),
         (
             "best accuracy (%)",

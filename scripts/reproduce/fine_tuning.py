@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from fedcomp.display import units
 from scripts.reproduce.clocks import NETWORKS, clock_metric
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.fine_tuning_search import (
@@ -21,7 +22,7 @@ from scripts.reproduce.fine_tuning_search import (
     label,
     tuned,
 )
-from scripts.reproduce.markdown import Cell, average, made_with, picture, rounds, spread, table
+from scripts.reproduce.markdown import Cell, average, made_with, measured, picture, rounds, table
 from scripts.reproduce.records import Folder, Records, Run
 
 ROLES = tuned("shakespeare_lora", [PERPLEXITY, ACCURACY, BIAS], (0.003, 0.01, 0.03), 20)
@@ -197,11 +198,11 @@ def _table(runs: Records, metric: str, title: str, factor: float) -> str:
         ("rate", lambda own: ", ".join(own.values(RATE))),
         ("seeds", lambda own: str(len(own))),
         ("rounds", rounds),
-        (f"{title}, before", lambda own: spread(own.collect(lambda run: run.at(0, metric)), _shown, factor)),
-        ("after", lambda own: spread(own.collect(lambda run: run.last(metric)), _shown, factor)),
+        (f"{title}, before", lambda own: measured(own.collect(lambda run: run.at(0, metric)), _shown, factor)),
+        ("after", lambda own: measured(own.collect(lambda run: run.last(metric)), _shown, factor)),
         ("Mbit up a round", of_a_round("bits/uplink")),
         ("both ways", of_a_round("bits/total")),
-        ("bias", lambda own: spread(own.collect(lambda run: run.last(BIAS)), _shown)),
+        ("bias", lambda own: measured(own.collect(lambda run: run.last(BIAS)), _shown)),
     ]
     return table("method", _rows(runs), columns)
 
@@ -213,7 +214,7 @@ def _at_equal_bits(runs: Records, metric: str, factor: float) -> str:
     whole = fmean(run.lines[-1]["bits/total"] for run in dense)
 
     def by(limit: float) -> Cell:
-        return lambda own: spread(own.collect(lambda run: _by(run, limit, metric)), _shown, factor)
+        return lambda own: measured(own.collect(lambda run: _by(run, limit, metric)), _shown, factor)
 
     columns = [(f"{1e-6 * share * whole:.3g} Mbit ({share:.0%})", by(share * whole)) for share in SHARES]
     return table("method", _rows(runs), columns)
@@ -233,7 +234,7 @@ def _seconds(runs: Records, metric: str) -> str:
     target, gain = (before + after) / 2, after - before
 
     def a_round(time: str) -> Cell:
-        return lambda own: spread(
+        return lambda own: measured(
             own.collect(lambda run: float(_short(_a_round([run], time))) if time in run.lines[-1] else None), _short
         )
 
@@ -242,7 +243,7 @@ def _seconds(runs: Records, metric: str) -> str:
             return next((line.get(name) for line in run.lines if (line[metric] - target) * gain >= 0), None)
 
         return lambda own: (
-            spread([float(_short(one)) for one in found], _short)
+            measured([float(_short(one)) for one in found], _short)
             if len(found := own.collect(value)) == len(own)
             else ""
         )
@@ -294,9 +295,9 @@ def _above(own: Records, dense: Records, metric: str) -> str:
     apart = [one - other for one, other in pairs if one is not None and other is not None]
     if not apart:
         return ""
-    return _shown(fmean(apart)) + (
-        f" ± {_shown(stdev(apart) / len(apart) ** 0.5)}" if len(apart) > 1 else " (one seed)"
-    )
+    if len(apart) == 1:
+        return f"{_shown(apart[0])} (one seed)"
+    return units.mean_and_deviation(fmean(apart), stdev(apart) / len(apart) ** 0.5)
 
 
 def _shown(value: float) -> str:

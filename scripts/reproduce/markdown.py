@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 
+from fedcomp.display import units
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.history import shown
 from scripts.reproduce.records import Records, Run
@@ -32,6 +33,13 @@ def spread(values: Sequence[float], show: Callable[[float], str], scale: float =
     if min(values) == max(values):
         return show(scale * values[0])
     return f"{show(scale * fmean(values))} ± {show(scale * stdev(values))}"
+
+
+def measured(values: Sequence[float], show: Callable[[float], str], scale: float = 1.0) -> str:
+    """As `spread`, of a quantity without usual decimals: two digits of the deviation, the mean to the same decimal."""
+    if len(set(values)) < 2:
+        return spread(values, show, scale)
+    return units.mean_and_deviation(scale * fmean(values), scale * stdev(values))
 
 
 def middle(values: Sequence[float], show: Callable[[float], str]) -> str:
@@ -137,6 +145,11 @@ def _plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"
 
 
-def last(metric: str, show: Callable[[float], str] = "{:.2g}".format) -> Cell:
+def last(metric: str, show: Callable[[float], str] | None = None) -> Cell:
     """A cell with the metric at the last evaluation, mean ± deviation over seeds."""
-    return lambda runs: spread(runs.collect(lambda run: run.last(metric)), show)
+
+    def cell(runs: Records) -> str:
+        values = runs.collect(lambda run: run.last(metric))
+        return spread(values, show) if show else measured(values, "{:.2g}".format)
+
+    return cell

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
 from scripts.reproduce.difference import Difference, difference
-from scripts.reproduce.markdown import Cell, average, last, rounds, spread, table
+from scripts.reproduce.markdown import Cell, average, last, measured, rounds, spread, table
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
@@ -36,10 +36,10 @@ def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) 
     ]
     if any(row.rates for row in rows.values()):
         columns += [
-            ("bits up + down, true", lambda runs: spread(runs.collect(lambda run: rate(run, "")), "{:.3g}".format)),
+            ("bits up + down, true", lambda runs: measured(runs.collect(lambda run: rate(run, "")), "{:.3g}".format)),
             (
                 "as the paper counts",
-                lambda runs: spread(runs.collect(lambda run: rate(run, "paper/")), "{:.3g}".format),
+                lambda runs: measured(runs.collect(lambda run: rate(run, "paper/")), "{:.3g}".format),
             ),
             ("printed", printed("bits")),
         ]

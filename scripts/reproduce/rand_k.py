@@ -11,6 +11,7 @@ from scripts.reproduce.markdown import (
     every,
     less,
     made_with,
+    measured,
     picture,
     rounds,
     spread,
@@ -110,7 +111,7 @@ alike, and loses where they are not. Mean squared error:
 
 Fashion-MNIST, 100 clients. The measure is 1 − ⟨w, v₁⟩², the distance to the principal eigenvector.
 
-{_grids(power, DISTANCE, "{:.3g}".format)}
+{_grids(power, DISTANCE, lambda values: measured(values, "{:.3g}".format))}
 
 {picture("Distance to the principal eigenvector over the share of entries sent", "rand_k_power_iteration.png", power)}
 
@@ -120,7 +121,7 @@ Fashion-MNIST, 100 clients. The measure is 1 − ⟨w, v₁⟩², the distance t
 
 Fashion-MNIST, 100 clients, 10 clusters. The table shows the objective on test data; lower is better.
 
-{_grids(kmeans, OBJECTIVE, "{:.1f}".format)}
+{_grids(kmeans, OBJECTIVE, lambda values: spread(values, "{:.1f}".format))}
 
 {picture("Objective of k-means over the share of entries sent", "rand_k_kmeans.png", kmeans)}
 
@@ -130,7 +131,7 @@ Fashion-MNIST, 100 clients, 10 clusters. The table shows the objective on test d
 
 CIFAR-10 (lossless), 10 clients of two labels. Test accuracy in percent.
 
-{_grids(logistic, "test/accuracy", "{:.1f}".format, 100)}
+{_grids(logistic, "test/accuracy", lambda values: spread(values, "{:.1f}".format, 100))}
 
 {picture("Test accuracy over the share of entries sent", "rand_k_logistic.png", logistic)}
 """
@@ -222,12 +223,12 @@ def _errors(records: Records) -> str:
         rows.append((f"k = {100 * float(fraction):.0f}, R2/R1 = {correlation}", runs))
 
     def cell(label: str) -> Cell:
-        return lambda runs: spread(runs.where(label=label).collect(lambda run: run.last("mse")), "{:.3g}".format)
+        return lambda runs: measured(runs.where(label=label).collect(lambda run: run.last("mse")), "{:.3g}".format)
 
     return table("", rows, [(label, cell(label)) for label in (RANDK, AVG, MAX, OPT, PROJ, PROJ_OPT)])
 
 
-def _grids(records: Records, metric: str, show: Callable[[float], str], scale: float = 1.0) -> str:
+def _grids(records: Records, metric: str, show: Callable[[Sequence[float]], str]) -> str:
     """Of each partition, a table of methods by the share of entries that is sent."""
     parts = []
     for partition in records.values("partition"):
@@ -236,7 +237,7 @@ def _grids(records: Records, metric: str, show: Callable[[float], str], scale: f
         def cell(fraction: str) -> Cell:
             def of(runs: Records) -> str:
                 found = runs.where(compressor__fraction=fraction)
-                return spread(found.collect(lambda run: run.last(metric)), show, scale)
+                return show(found.collect(lambda run: run.last(metric)))
 
             return of
 

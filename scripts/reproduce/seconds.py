@@ -12,7 +12,7 @@ from fedcomp.records.reader import RecordedRun
 from scripts.reproduce.clocks import NETWORKS, clock_metric, with_times
 from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, made_with, picture, rounds, spread, table
+from scripts.reproduce.markdown import Cell, made_with, measured, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES
 from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, GROUP, ROWS, SEEDS, Search, chosen
@@ -166,7 +166,7 @@ def _table(records: Records) -> str:
     def cell(clock: tuple[str, float]) -> Cell:
         def text(runs: Records) -> str:
             label = runs.runs[0].about["label"]
-            shown = spread(times[clock].get(label, ()), "{:.3g}".format)
+            shown = measured(times[clock].get(label, ()), "{:.3g}".format)
             return f"**{shown}**" if label in first[clock] else shown
 
         return text

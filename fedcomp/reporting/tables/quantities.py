@@ -55,7 +55,7 @@ class Column:
         name: for CSV.
         value: the quantity of one run with at least one line; None if the run has none.
         show: the number for people.
-        deviation: whether the table for people shows the deviation over seeds (CSV always does).
+        show_mean: mean and deviation over seeds for people; None: they see the mean alone (CSV has both).
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
         reached: whether only runs that reached the target have it.
         recorded: metric without which a run cannot have it; "": every run can.
@@ -66,7 +66,7 @@ class Column:
     name: str
     value: Callable[[RecordedRun], float | None]
     show: Callable[[float], str]
-    deviation: bool = False
+    show_mean: Callable[[float, float], str] | None = None
     better: str | None = None
     reached: bool = False
     recorded: str = ""
@@ -97,12 +97,12 @@ def quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
     out = []
     for one in [*judged, *(one for one in also if one not in judged)]:
         better = "high" if one.higher_is_better else "low"
-        out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
+        out.append(Column(one.title, one.name, last(one.key), one.show, one.show_mean, better))
         if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
             unit = " (%)" if one.scale == 100 else f" {one.title}"
-            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better, rank=8))
+            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, one.show_mean, better, rank=8))
             title, name = f"mean of last {LATE}{unit}", f"late_{one.name}"
-            out.append(Column(title, name, late(one.key), one.show, True, better, rank=12))
+            out.append(Column(title, name, late(one.key), one.show, one.show_mean, better, rank=12))
     return out
 
 
@@ -138,13 +138,17 @@ def target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
     def until(key: str) -> Callable[[RecordedRun], float | None]:
         return lambda run: (target.line(run) or {}).get(key)
 
+    def both(show: Callable[[float], str]) -> Callable[[float, float], str]:
+        return lambda mean, deviation: f"{show(mean)} ± {show(deviation)}"
+
     def whole(value: float) -> str:
         return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
-    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True, rank=1)
-    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True, rank=2)
-    title, seconds = f"seconds to {target}", until(NETWORK_TIME)
-    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, NETWORK_TIME, rank=0)
+    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, both(whole), "low", True, rank=1)
+    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, None, "low", True, rank=2)
+    title, show = f"seconds to {target}", units.duration
+    name, seconds = "seconds_to_target", until(NETWORK_TIME)
+    time = Column(title, name, seconds, show, both(show), "low", True, NETWORK_TIME, rank=0)
     return [rounds, bits, *([time] if timed else [])]
 
 

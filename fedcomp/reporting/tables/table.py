@@ -127,7 +127,10 @@ def _cell(column: Column, value: Value, group: RunGroup) -> str:
     num_seeds, mean = column.num_seeds(group), value.mean
     if mean is None:
         return f"not reached (0 of {num_seeds})" if column.reached and num_seeds else "–"
-    text = mean.shown(column.show) if column.deviation else column.show(mean.mean)
+    if column.show_mean is None or mean.deviation is None:
+        text = column.show(mean.mean)
+    else:
+        text = column.show_mean(mean.mean, mean.deviation)
     if column.reached and mean.num_seeds < num_seeds:
         text += f" ({mean.num_seeds} of {num_seeds})"
     if value.paper is not None:

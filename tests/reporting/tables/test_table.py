@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.display import units
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting import metrics
 from fedcomp.reporting.__main__ import main
@@ -26,6 +27,20 @@ def test_mean_and_sample_deviation_by_hand() -> None:
     assert math.isnan(quantities.mean_over_seeds([math.inf, -math.inf]).mean)
 
 
+def test_a_mean_is_written_as_far_as_its_deviation_says_something() -> None:
+    for mean, deviation, text in [
+        (4.58204, 0.00437, "4.5820 ± 0.0044"),
+        (4.0, 0.0996, "4.00 ± 0.10"),
+        (123.4, 11.2, "123 ± 11"),
+        (1234.0, 432.1, "1234 ± 432"),
+        (0.0002971, 7.46e-6, "0.0002971 ± 0.0000075"),
+        (2.7e-6, 1e-8, "2.70e-06 ± 1.00e-08"),
+        (0.3, 0.0, "0.300 ± 0"),
+        (math.nan, math.nan, "nan ± nan"),
+    ]:
+        assert units.mean_and_deviation(mean, deviation) == text
+
+
 def test_markdown(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.9, 0.8])
     make_run("sign", 1, [0.1, 0.5, 0.6])
@@ -35,7 +50,7 @@ def test_markdown(make_run: MakeRun, tmp_path: Path) -> None:
     titles = f"method | {quality} | uplink | downlink | total | broadcast | total bits | time | seeds"
     assert rows[0] == f"| {titles} |"
     assert rows[2] == (
-        "| sign | **70.00 ± 14.14** | **75.00 ± 21.21** | **0.300 ± 0.141** "
+        "| sign | **70.00 ± 14.14** | **75.00 ± 21.21** | **0.30 ± 0.14** "
         "| 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 2 |"
     )
     assert rows[3] == "| topk | 30.00 | 30.00 | 0.700 | 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 1 |"
