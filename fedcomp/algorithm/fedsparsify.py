@@ -9,12 +9,18 @@ weights that are left, with their indices, and everything else (biases, normalis
 sparse models, or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the
 union of the clients', so it goes down dense. FedMRN's paper counts 32 k bits; the indices are counted here.
 
+One threshold for all matrices may leave one of them empty, and nothing of the input passes it ("layer-collapse", Tanaka
+et al., arXiv:2006.05467): the run says so. A layer's first weights are below 1 / sqrt(its inputs), so that the constant
+schedule, which prunes after the first epoch, may empty the widest before anything is learnt; the progressive one
+prunes later.
+
 The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T) (1 - (F floor(t / F) - t_0) /
 (T - t_0))^3 (the official test script; its trainer has another), or constant; FedMRN says only "97 %".
 
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them in weight matrices.
 """
 
+import logging
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -30,6 +36,8 @@ from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.core.ranges import Whole, Within
+
+log = logging.getLogger("fedcomp")
 
 Sparsity = Annotated[float, Within("[0, 1)", "the share of weights that are zero")]
 
@@ -53,7 +61,15 @@ class FedSparsify(Algorithm):
     positions: IndexCode = "auto"
     weights: str = "samples"
 
-    when_slow = "so sparse a model may be too small: a lower algorithm.sparsity, or more rounds"
+    @property
+    def when_slow(self) -> str:
+        """The constant schedule prunes what has learnt nothing yet."""
+        if self.schedule == "constant" and self.sparsity:
+            return (
+                "weights are pruned before they have learnt: algorithm.schedule=progressive, a lower "
+                "algorithm.sparsity, or more rounds"
+            )
+        return "so sparse a model may be too small: a lower algorithm.sparsity, or more rounds"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ModelState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""
@@ -79,6 +95,7 @@ class FedSparsify(Algorithm):
         if self.merge == "majority":
             agreed = (sparse != 0).sum(0) >= max(cohort.size // 2, 1)
             merged = torch.where(agreed, merged, 0.0)
+        self._say_what_is_emptied(part, part.take(start), merged, ctx.round)
         dense = ctx.gather_dense("dense", part.rest.take(local.value), cohort, paper_bits=0)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {
@@ -101,6 +118,26 @@ class FedSparsify(Algorithm):
         """k = ceil((1 - s_t) d), at least 1."""
         exact = (1 - self.sparsity_at(round_index, num_rounds)) * dim
         return max(1, min(dim, -int(-exact // 1) if exact - int(exact) > 1e-6 else int(exact)))
+
+    def _say_what_is_emptied(self, part: ParameterSubset, old: Tensor, new: Tensor, round_index: int) -> None:
+        """A line if matrices had weights before the round, old [d], and have none after, new [d]."""
+        pairs = zip(old.split(part.layers), new.split(part.layers), strict=True)
+        emptied = torch.stack([before.any() & ~after.any() for before, after in pairs]).tolist()
+        if not any(emptied):
+            return
+        named = enumerate(zip(part.layers, emptied, strict=True), 1)
+        which = "; ".join(f"number {number}, of {size:,} weights" for number, (size, is_empty) in named if is_empty)
+        later = "algorithm.schedule=progressive, which prunes later, or " if self.schedule == "constant" else ""
+        log.warning(
+            "round %d: pruning leaves no weight in %d of %d matrices (%s), and nothing of the input passes there, "
+            "unless a connection skips it: %sa lower algorithm.sparsity",
+            round_index + 1,
+            sum(emptied),
+            len(emptied),
+            which,
+            later,
+            extra={"note": True},
+        )
 
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, kept: int, cohort: Cohort, ctx: Context

@@ -24,6 +24,10 @@ SHORT = ("rounds=2", "num_clients=4", "eval_every=2")
     [
         (("algorithm=decomfl",), "more rounds, a larger algorithm.lr or more algorithm.perturbations"),
         (("algorithm=fedsparsify", "algorithm.sparsity=0.999"), "a lower algorithm.sparsity, or more rounds"),
+        (
+            ("algorithm=fedsparsify", "algorithm.sparsity=0.999", "algorithm.schedule=constant"),
+            "algorithm.schedule=progressive, a lower algorithm.sparsity, or more rounds",
+        ),
         (("client.lr=1e-6",), "more rounds, or another learning rate"),  # a method without a declaration
         (("dataset=diabetes", "model=linear", "client.lr=1e-6"), "more rounds, or another learning rate"),
     ],
@@ -35,6 +39,15 @@ def test_a_run_says_that_it_has_hardly_learnt(fedcomp, capsys, words, says: str)
     start = "test loss" if "dataset=diabetes" in words else "test accuracy"
     assert last.startswith(start)
     assert last.endswith(says)
+
+
+def test_a_run_says_once_that_a_matrix_has_no_weight_left(fedcomp, capsys) -> None:
+    pruned = "algorithm=fedsparsify", "algorithm.schedule=constant", "algorithm.sparsity=0.99"
+    assert fedcomp("rounds=3", "num_clients=4", "client.lr=0.01", *pruned) == 0
+    said = capsys.readouterr().err
+    assert said.count("pruning leaves no weight in") == 1
+    assert "round 1: pruning leaves no weight in 1 of 2 matrices (number 1, of 2,048 weights)" in said
+    assert "algorithm.schedule=progressive, which prunes later, or a lower algorithm.sparsity" in said
 
 
 def test_a_run_that_learns_says_nothing(fedcomp, capsys) -> None:
