@@ -170,8 +170,8 @@ def _by_hand(clients: quadratic.Quadratics, k: int, rho: float, lr: float, num_r
 
 
 @pytest.mark.usefixtures("without_collisions")
-@pytest.mark.parametrize("clear", ["zero", "subtract"])
-@pytest.mark.parametrize(("k", "mask"), [(quadratic.D, False), (7, False), (7, True)])
+@looped("clear", ["zero", "subtract"])
+@looped("k, mask", [(quadratic.D, False), (7, False), (7, True)])
 def test_without_collisions_it_is_topk_with_momentum(clear: str, k: int, mask: bool) -> None:
     clients = quadratic.Quadratics.of()
     algorithm = FetchSGD(quadratic.STEP, 3, quadratic.D, 1.0, k, None, 0.2, 0.9, clear, mask)

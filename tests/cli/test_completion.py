@@ -46,8 +46,8 @@ def mine(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
+@looped(
+    "line, wanted",
     [
         ("experiment=fedm", {"experiment=fedmrn/ablation", "experiment=fedmrn/complexity"}),
         ("rounds=3 compressor@downlink=to", {"compressor@downlink=topk"}),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.cli.sweep import main
+from tests.looped import looped
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GOOD = (CONF / "wandb" / "learning_rate.yaml").read_text()
@@ -42,7 +43,7 @@ def test_an_unknown_option_is_told_before_a_missing_command(tmp_path: Path, caps
     assert "command must call fedcomp" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("change", "words"), WRONG, ids=[words[:30] for _, words in WRONG])
+@looped("change, words", WRONG)
 def test_what_is_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], change, words: str) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(GOOD.replace(*change))

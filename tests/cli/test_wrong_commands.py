@@ -1,5 +1,6 @@
 """Every wrong command is refused in one line, which says what was given, what is allowed and what to do."""
 
+import os
 import re
 import shlex
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import fedcomp as api
+from tests.looped import looped
 
 QUICK = ("rounds=1", "num_clients=2", "quiet=true", "pictures=false")
 
@@ -251,16 +253,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("words", "says"), [*OF_THE_RUN, *CHOICES, *OPTIONS, *VALUES, *TOGETHER])
+@looped("words, says", [*OF_THE_RUN, *CHOICES, *OPTIONS, *VALUES, *TOGETHER])
 def test_one_clear_line(fedcomp, capsys, monkeypatch, place: Path, words: str, says: str) -> None:
-    if "slurm" in words or "optuna" in words:
+    cluster = "slurm" in words or "optuna" in words
+    if cluster:
         pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
-        monkeypatch.setenv("PATH", "/nowhere")
     first, _, rest = words.partition(" ")
     given = shlex.split(f"{SHORT[first]} {rest}" if first in SHORT else words.replace("MINE", shlex.quote(MINE)))
     keys = {word.partition("=")[0] for word in given}
     quick = [] if "--help" in words else [word for word in QUICK if word.partition("=")[0] not in keys]
-    assert fedcomp(*quick, *given) in (1, 2)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", "/nowhere" if cluster else os.environ["PATH"])
+        assert fedcomp(*quick, *given) in (1, 2)
     shown = capsys.readouterr()
     assert shown.out == ""
     line = shown.err.partition("\n  File")[0].strip()  # where a module of the user's own ends the process
@@ -285,7 +289,7 @@ def test_from_python(given: object, said: str) -> None:
         api.run(given)
 
 
-@pytest.mark.parametrize(
+@looped(
     "words",
     [
         "algorithm=fedavg_svrg client.lr=0.01",

@@ -21,6 +21,7 @@ from fedcomp.core.choices import options, parts
 from fedcomp.core.folders import CONF
 from fedcomp.display.main_metric import main_metric
 from fedcomp.wire import Ledger
+from tests.looped import looped
 
 FILES = sorted(file for file in CONF.glob("*/*.yaml") if file.parent.name not in ("experiment", "hydra", "wandb"))
 CHOICES = [(file.parent.name, file.stem) for file in FILES]
@@ -77,7 +78,7 @@ def needed(word: str) -> list[str]:
     return NEEDS.get(word, ADAPTERS if adapters else [])
 
 
-@pytest.mark.parametrize("choices", _columns(), ids=lambda pairs: " ".join("=".join(pair) for pair in pairs))
+@looped("choices", _columns())
 def test_every_choice_composes_and_builds(choices: tuple[tuple[str, str], ...]) -> None:
     config = _composed(choices)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
@@ -96,7 +97,7 @@ def test_every_choice_composes_and_builds(choices: tuple[tuple[str, str], ...]) 
 FIRST = sorted((group, choice) for (group, *_), choice in CLASSES.items() if group in WITH_ROUND)
 
 
-@pytest.mark.parametrize(("group", "choice"), [pair for pair in FIRST if pair not in ROUNDS_ELSEWHERE])
+@looped("group, choice", [pair for pair in FIRST if pair not in ROUNDS_ELSEWHERE])
 def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> None:
     own = _composed(next(choices for choices in _columns() if (group, choice) in choices))
     config = own if group == "algorithm" else _compose(*["dataset=vectors"] * (choice == "one_each"))

@@ -15,6 +15,7 @@ from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
+from tests.looped import looped
 from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
@@ -139,15 +140,13 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("check", "algorithm"), [*((check, Planted(*PARTS, fault=fault)) for check, fault in FAULTS), *OTHERS]
-)
+@looped("check, algorithm", [*((check, Planted(*PARTS, fault=fault)) for check, fault in FAULTS), *OTHERS])
 def test_fault_is_found(check, algorithm) -> None:
     with pytest.raises(Failed):
         check(AlgorithmCase("faulty", algorithm, _bits))
 
 
-@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+@looped("check", suite.CHECKS)
 def test_sound_algorithm_passes(check) -> None:
     check(AlgorithmCase("sound", FedAvg(*PARTS), _bits))
 

@@ -14,6 +14,7 @@ from fedcomp.check.failed import Failed
 from fedcomp.compressor.contract import CodecWrapper
 from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import Coding, Float, Unsigned
+from tests.looped import looped
 from tests.parts import Dense, RandK, Sign, TopK
 
 
@@ -128,7 +129,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("check", "name", "codec"), FAULTS, ids=[name for _, name, _ in FAULTS])
+@looped("check, name, codec", FAULTS)
 def test_fault_is_found(check, name: str, codec) -> None:
     with pytest.raises((Failed, RuntimeError, IndexError, WireError)):
         check(CodecCase(name, codec))

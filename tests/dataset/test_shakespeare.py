@@ -10,6 +10,7 @@ from fedcomp.dataset import byte_tokens, shakespeare
 from fedcomp.dataset.check import check
 from fedcomp.dataset.shakespeare import ALPHABET
 from tests.bare import DATA
+from tests.looped import looped
 from tests.refused import one_line_error
 
 real = pytest.mark.data("tinyshakespeare.txt")
@@ -131,8 +132,8 @@ def test_wrong_texts(tmp_path, text, line):
         load(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"min_chars": 80}, r"dataset.min_chars=80 must be a whole number, 81 or more"),
         ({"train_fraction": 1.0}, r"dataset.train_fraction=1.0 must be a number in \(0, 1\)"),

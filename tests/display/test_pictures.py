@@ -85,8 +85,8 @@ def test_a_long_label_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert title.get_window_extent().x1 < picture.bbox.x1
 
 
-@pytest.mark.parametrize(
-    ("label", "drawn"),
+@looped(
+    "label, drawn",
     [("top $x_{k$ of", r"top \$x_{k\$ of"), ("top $x_{k}$", "top $x_{k}$"), ("5 $ or", r"5 \$ or"), ("a", "a")],
 )
 def test_math_that_is_none_is_drawn_as_written(tmp_path: Path, label: str, drawn: str) -> None:

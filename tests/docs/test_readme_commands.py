@@ -18,6 +18,7 @@ from fedcomp.records.metrics_file import read_lines
 from scripts.reproduce.__main__ import PAPERS
 from tests.bare import DATA
 from tests.docs.pages import PAGES, blocks, prose
+from tests.looped import looped
 
 FILES = {
     "mnist": "MNIST/raw",
@@ -151,7 +152,7 @@ def test_the_commands_are_found() -> None:
     assert len(TRAINING) >= 20
 
 
-@pytest.mark.parametrize("words", [words for words in _commands() if {"--help", "experiment="} & set(words)], ids=_id)
+@looped("words", [words for words in _commands() if {"--help", "experiment="} & set(words)])
 def test_a_command_that_only_says_something(fedcomp, capsys, words: list[str]) -> None:
     if "--config-dir" in words:
         pytest.skip("tests/docs/test_extending.py writes what lies there")

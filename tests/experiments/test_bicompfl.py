@@ -12,6 +12,7 @@ from fedcomp.config.compose import compose
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.tables.published import load, meets
+from tests.looped import looped
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "bicompfl"
@@ -44,14 +45,14 @@ def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
     return [(row.table, row.method) for row in load("bicompfl") if meets(run, row.where) and meets(run, row.match)]
 
 
-@pytest.mark.parametrize(("chosen", "table"), TABLES.items())
+@looped("chosen, table", TABLES.items())
 def test_a_choice_of_data_and_split_is_its_table(chosen: str, table: str) -> None:
     config = _config(chosen, "m3")
     assert _rows(config) == [(table, "M3")]
     assert config["rounds"] == (400 if "cifar10" in chosen else 200)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@looped("method", METHODS)
 def test_a_method_is_its_row(method: str) -> None:
     config = _config("mnist_lenet non_iid", method)
     printed = method not in ("pr_op", "gr_cfl")
@@ -83,7 +84,7 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize(("method", "change"), [(name, one) for name, own in CHANGED.items() for one in own])
+@looped("method, change", [(name, one) for name, own in CHANGED.items() for one in own])
 def test_a_changed_run_is_no_row(method: str, change: str) -> None:
     assert _rows(_config("mnist_lenet non_iid", method, change)) == []
 

@@ -4,12 +4,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.tables.published import load, meets
+from tests.looped import looped
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "fedmrn"
@@ -33,7 +33,7 @@ def _rows(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(row.dataset, row.partition, row.method) for row in rows]
 
 
-@pytest.mark.parametrize("method", COMPARED)
+@looped("method", COMPARED)
 def test_a_method_is_its_row(method: str) -> None:
     config = _config("table1", ("method", method), ("data", "svhn"), ("split", "non_iid_1"))
     assert _rows(config) == [("SVHN", "Non-IID-1", config["label"])]
@@ -57,7 +57,7 @@ CHANGED = {
 CHANGED["fedmrn"] += ["compressor@downlink=sign"]
 
 
-@pytest.mark.parametrize(("method", "change"), [(name, one) for name, own in CHANGED.items() for one in own])
+@looped("method, change", [(name, one) for name, own in CHANGED.items() for one in own])
 def test_what_is_changed_is_no_printed_row(method: str, change: str) -> None:
     """Whatever its label still says."""
     assert not _rows(_config("table1", ("method", method), changes=(change,)))
@@ -67,10 +67,8 @@ COLUMNS = {"fashion_mnist": ("FMNIST", "cnn4_bn", 100, (0, False)), "svhn": ("SV
 COLUMNS |= {"cifar10": ("CIFAR-10", "cnn8_bn", 200, (4, True))}
 
 
-@pytest.mark.parametrize("data", COLUMNS)
-@pytest.mark.parametrize(
-    ("split", "partition"), [("iid", "IID"), ("non_iid_1", "Non-IID-1"), ("non_iid_2", "Non-IID-2")]
-)
+@looped("data", COLUMNS)
+@looped("split, partition", [("iid", "IID"), ("non_iid_1", "Non-IID-1"), ("non_iid_2", "Non-IID-2")])
 def test_a_data_set_is_its_column(data: str, split: str, partition: str) -> None:
     name, model, rounds, augmented = COLUMNS[data]
     config = _config("table1", ("data", data), ("split", split))
@@ -81,9 +79,7 @@ def test_a_data_set_is_its_column(data: str, split: str, partition: str) -> None
     assert config["partition"]["seed"] == 1234
 
 
-@pytest.mark.parametrize(
-    ("split", "partition"), [("iid", "IID"), ("non_iid_1_cifar100", "Non-IID-1"), ("non_iid_2_cifar100", "Non-IID-2")]
-)
+@looped("split, partition", [("iid", "IID"), ("non_iid_1_cifar100", "Non-IID-1"), ("non_iid_2_cifar100", "Non-IID-2")])
 def test_cifar100_has_its_own_splits(split: str, partition: str) -> None:
     assert _rows(_config("table1_cifar100", ("split", split))) == [("CIFAR-100", partition, "FedMRN")]
 
@@ -105,10 +101,8 @@ def test_the_ablation_is_what_its_names_say() -> None:
     assert not _rows(_config("ablation", ("method", "without_pm")))
 
 
-@pytest.mark.parametrize("method", ["fedavg", "signsgd", "eden", "fedmrn"])
-@pytest.mark.parametrize(
-    ("data", "name", "partition"), [("shakespeare", "Shakespeare", "natural"), ("voc", "PascalVOC", "1 class")]
-)
+@looped("method", ["fedavg", "signsgd", "eden", "fedmrn"])
+@looped("data, name, partition", [("shakespeare", "Shakespeare", "natural"), ("voc", "PascalVOC", "1 class")])
 def test_the_other_tasks_are_table_3(data: str, name: str, partition: str, method: str) -> None:
     config = _config("other_tasks", ("data", data), ("method", method))
     assert _rows(config) == [(name, partition, config["label"])]

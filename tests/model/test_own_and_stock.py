@@ -15,6 +15,7 @@ from fedcomp.model.networks.module import own
 from fedcomp.model.networks.torchvision import classifier
 from fedcomp.provenance.code import code_files
 from fedcomp.random.keys import Key
+from tests.looped import looped
 from tests.model.plain_modules import assert_gradient
 from tests.refused import one_line_error
 from tests.thorough import thorough
@@ -60,8 +61,8 @@ def test_own_network(mine):
 OTHER = {"path": "mine_net.Net", "options": {"size": 5}}
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"path": None}, r"model.path is None, but must name a class or function, such as mine.Net"),
         ({"path": "Net"}, r"model.path is 'Net'"),

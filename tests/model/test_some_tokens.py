@@ -20,6 +20,7 @@ from fedcomp.model.networks.characters import char_gpt
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 from tests.parts import Compressor, Dense, Full, Sgd
 
 KEY = Key(("model", 0))
@@ -96,8 +97,8 @@ def test_without_such_targets_loss_and_metrics_are_the_tasks_own() -> None:
     torch.testing.assert_close(all_count, mean_loss(cross_entropy, outputs, y[None], None))
 
 
-@pytest.mark.parametrize(
-    ("change", "line"),
+@looped(
+    "change, line",
     [
         ({"y": torch.full((BATCH, LENGTH), NO_TARGET)}, "train.y has no target: all are -100"),
         ({"y": torch.full((BATCH, LENGTH), -1)}, "train.y is -1 at sample 0"),

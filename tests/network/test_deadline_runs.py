@@ -13,6 +13,7 @@ from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.simulation import Simulation
 from tests.interrupted import before_round
 from tests.left import folder_of, record
+from tests.looped import looped
 from tests.raising import raising
 
 NETWORK = ("model.hidden=[3]", "client.batch_size=40", "threads=1")
@@ -23,8 +24,8 @@ SOME = ("participation=uniform", "participation.num_participants=3", "algorithm.
 EF21 = ("compressor=topk", "compressor.predictor=ef21", *SOME)
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
+@looped(
+    "options, says",
     [
         (("algorithm=bicompfl_gr",), "algorithm=bicompfl_gr needs every client in every round"),
         (("algorithm=powersgd", "algorithm.rank=1"), "the clients of algorithm=powersgd send again after the server's"),

@@ -58,3 +58,9 @@ def make_run(tmp_path: Path) -> MakeRun:
         return write_run(place, whole, state, 10 * max(0, len(quality) - 1), record, error)
 
     return make
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports are written without PNG and PDF, which take longer than all else."""
+    monkeypatch.setattr("fedcomp.reporting.build.draw_all", lambda *_: None)

@@ -13,6 +13,7 @@ from fedcomp.records.atomic_write import atomic_path, write_atomically
 from fedcomp.records.checkpoint import Checkpoint, Damaged, drop_older, load, resume, save
 from fedcomp.records.run_folder import owned
 from fedcomp.records.status import Status, read_status, write_status
+from tests.looped import looped
 from tests.raising import raising
 
 
@@ -41,7 +42,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+@looped("share", [0.0, 0.3, 0.9, 0.999])
 def test_half_written(tmp_path: Path, share: float) -> None:
     path = _saved(tmp_path)
     content = path.read_bytes()
@@ -203,7 +204,7 @@ def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"state": "running"}', '{"state": "asleep", "round": 1}'])
+@looped("content", ["", "[]", '{"state": "running"}', '{"state": "asleep", "round": 1}'])
 def test_what_is_no_status_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "status.json").write_text(content)
     with pytest.raises(ValueError, match=r"status\.json"):

@@ -35,7 +35,19 @@ def test_segmentation_is_judged_by_the_mean_iou_first_and_not_by_single_classes(
     line = {"round": 1, "test/accuracy": 0.8, "test/iou/disc": 0.3, "test/loss": 0.5, "test/miou": 0.4}
     run = RecordedRun(Path("x"), {}, 0, "finished", lines=[line])
     assert [one.key for one in qualities([run])] == ["test/miou", "test/accuracy", "test/loss"]
-    assert "test/iou/disc" in recorded([run])
+    assert recorded([run]) == ["test/miou", "test/accuracy", "test/loss", "test/iou/disc"]
+
+
+def test_errors_of_estimates_and_metrics_without_a_test() -> None:
+    mean, bare = (
+        RecordedRun(Path(name), {}, 0, "finished", lines=[line])
+        for name, line in (("mean", {"mse": 2.0, "test/error": 1.0, "x": 0.0}), ("bare", {"cost": 1.0, "mse": 3.0}))
+    )
+    assert [one.key for one in qualities([mean])] == ["mse", "test/error"]
+    assert [one.key for one in qualities([mean, bare])] == ["mse", "test/error", "cost"]
+    assert recorded([mean]) == ["mse", "test/error", "x"]
+    assert (metric("mse").title, metric("mse").show(0.03125), metric("mse").best([2.0, 1.0])) == ("mse", "0.0312", 1.0)
+    assert (metric("test/accuracy").show(0.5), metric("test/accuracy").title) == ("50.00", "test accuracy (%)")
 
 
 def test_a_target_is_reached_at_the_target() -> None:

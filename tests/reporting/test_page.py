@@ -143,6 +143,7 @@ def test_runs_of_a_search_for_a_front_ask_for_it(make_run: MakeRun, tmp_path: Pa
     assert [one.group.label for one in found.dominated] == ["sign"]
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_front_of_what_has_no_accuracy(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run("sign", 0, [], lines=[{"test/loss": 1.0}])
     assert main([str(tmp_path), "--front"]) == 0

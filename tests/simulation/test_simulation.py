@@ -203,8 +203,8 @@ class Counts(Algorithm):
         return CountsState(state.theta + 1, rounds, twice), {}
 
 
-@pytest.mark.parametrize("study", [False, True], ids=["one", "study"])
-@pytest.mark.parametrize("algorithm", [FEEDBACK, Counts()], ids=["feedback", "one tensor in two fields"])
+@looped("study", [False, True])
+@looped("algorithm", [FEEDBACK, Counts()])
 def test_a_state_that_is_given_up_stays_where_it_was(algorithm: Algorithm, study: bool) -> None:
     sim = world.simulation(algorithm)
     three = tuple(replace(sim, key=repetition_key(sim.key, number)) for number in range(3))

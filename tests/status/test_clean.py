@@ -12,7 +12,8 @@ import pytest
 from fedcomp.records.run_folder import owned
 from fedcomp.status import clean, diff
 from fedcomp.status.clean import candidates
-from fedcomp.status.diff import Difference, compare
+from fedcomp.status.diff import Difference, _change, compare
+from tests.looped import looped
 from tests.records.synthetic_runs import write_run
 
 
@@ -135,8 +136,8 @@ def test_nothing_to_do_and_wrong_words(tmp_path: Path, capsys: pytest.CaptureFix
 def _provenance(folder: Path, digest: str, version: str) -> None:
     session = {
         "start": "2026-01-01", "host": "here", "device": "cpu", "processor": "x", "threads": 1, "processes": 1,
-        "versions": {"torch": version}, "commits": [{"folder": "/src/mine", "commit": "0" * 40, "clean": True}],
-        "accepted": [],
+        "versions": {"torch": version}, "accepted": [],
+        "commits": [{"folder": "/src/mine", "commit": "0" * 40, "clean": version == "2.11"}],
     }  # fmt: skip
     data = {"train.x": {"digest": digest, "files": 1, "bytes": 9}}
     (folder / "provenance.json").write_text(json.dumps({"data": data, "code": {}, "sessions": [session], "since": 0}))
@@ -155,10 +156,12 @@ def test_every_difference(pair: tuple[Path, Path]) -> None:
     found = compare(*pair)
     assert found.settings == [Difference("seed", "0", "3"), Difference("client.lr", "0.1", "0.25")]
     data, torch = Difference("data", "", "train.x has changed"), Difference("version of torch", "2.11", "2.12")
-    assert found.origin == [data, torch]
+    commit = Difference("commit of mine", "0" * 12, f"{'0' * 12} and changes")
+    assert found.origin == [data, torch, commit]
     state, last = Difference("state", "finished", "failed"), Difference("last evaluation, round", "20", "10")
     accuracy = Difference("test/accuracy, round 0", "50.00 %", "75.00 %", "+25.00 points")
-    assert found.results[:3] == [state, last, accuracy]
+    seconds = Difference("seconds, round 0", "8.00 s", "11.0 s", "× 1.375")
+    assert found.results == [state, last, accuracy, seconds]
     assert (found.same_until, found.equal_records) == (None, False)
 
 
@@ -172,22 +175,43 @@ def test_who_started_a_run_and_on_how_many_threads_is_no_difference(tmp_path: Pa
     changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2"}
     assert compare(one, other).settings == [Difference(name, "–", value) for name, value in changed.items()]
     assert diff.main([str(one), str(other)]) == 0
+    (other / "metrics.jsonl").write_text("")
+    assert diff.main([str(one), str(other)]) == 1
 
 
 def test_on_the_terminal(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert diff.main([str(folder) for folder in pair]) == 1
     said = capsys.readouterr().out
     assert all(words in said for words in ("client.lr", "train.x has changed", "+25.00 points"))
+    assert said.count("from 1 to 2") == 1, "above results alone"
+    assert "the records are equal" not in said
 
 
-def test_equal_up_to_a_round(pair: tuple[Path, Path]) -> None:
+def test_equal_up_to_a_round(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     one, other = pair
     lines = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
     lines[0]["seconds"], lines[1]["test/accuracy"] = 99.0, 0.9
     (other / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = compare(one, other)
     assert (found.same_until, found.equal_records) == (0, False)
-    assert [each.name for each in found.results] == ["state", "test/accuracy, round 20", "seconds, round 20"][:2]
+    assert [each.name for each in found.results] == ["state", "test/accuracy, round 20"]
+    assert diff.main([str(one), str(other)]) == 1
+    assert "the records are equal up to round 0, apart from seconds" in capsys.readouterr().out
+
+
+@looped(
+    "name, one, other, change",
+    [
+        ("bits/total", 2000.0, 500.0, "× 0.25"),
+        ("test/loss", 0.0, 0.5, "+0.5"),
+        ("test/loss", 0.5, -0.25, "-0.75"),
+        ("test/loss", 0.5, 0.0, "-0.5"),
+        ("test/accuracy", 0.5, 0.25, "-25.00 points"),
+        ("test/loss", 0.5, None, ""),
+    ],
+)
+def test_a_change_is_a_factor_where_signs_agree(name: str, one: float, other: float | None, change: str) -> None:
+    assert _change(name, one, other) == change
 
 
 def test_a_copy_is_no_difference(pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_bytes_of_integers(form: str, size: int, num: int) -> None:
     assert packed_bytes.unsigned_of(later, size).tolist() == signed
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@looped("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_floats_stand_sign_first(form: str, dtype: torch.dtype) -> None:
     values = torch.tensor([-2.0, 1.5, 0.0, float("inf")], dtype=dtype)
     words = values.view(packed_bytes.WORD[dtype.itemsize])
@@ -162,7 +162,7 @@ STATIC = {
 """Coding, row, and the checks that its reader makes."""
 
 
-@pytest.mark.parametrize("name", STATIC)
+@looped("name", STATIC)
 def test_codes_of_known_length_are_read_by_their_checks_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coding, row, checks = STATIC[name]
     expected = coding.write(row)
@@ -196,7 +196,7 @@ VARYING = {
 }
 
 
-@pytest.mark.parametrize("name", VARYING)
+@looped("name", VARYING)
 def test_other_codes_read_numbers_of_entries_but_no_entries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coding, row = VARYING[name]
     expected = coding.write(row)

@@ -25,6 +25,7 @@ from tests.algorithm.lora.test_conformance import CASES as OF_ADAPTERS
 from tests.algorithm.lora.test_conformance import SGD, TOPK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
+from tests.looped import looped
 from tests.lora_networks import ALPHA, BASE, RANK, lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import DENSE, Compressor, Dense, FedAvg, ServerSgd, Sgd
 
@@ -61,7 +62,7 @@ def _bits(data: bytes) -> str:
     return "".join(map(str, np.unpackbits(np.frombuffer(data, np.uint8))))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES)
 def test_it_is_in_no_message_and_stays(case: AlgorithmCase) -> None:
     sim = world.simulation(case.algorithm, _marked(case.module), case.participation, rounds=3)
     before = {name: tensor.clone() for name, tensor in sim.model.frozen.items()}
@@ -88,7 +89,7 @@ def test_a_base_in_a_message_is_found() -> None:
     assert _has_mark(record(sim, Ledger())[0])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES)
 def test_a_wider_base_costs_no_bits(case: AlgorithmCase) -> None:
     """Twice the hidden units, each with half of its weight in the output: the same function, and the same D."""
     trains = "b" if case.module is lora_mlp_b else "both"

@@ -16,6 +16,7 @@ from fedcomp.server.adamw import AdamW
 from fedcomp.wire import Ledger, WireLink
 from tests.algorithm.lora.planted import planted, planted_run, products, weights_of
 from tests.conformance import world
+from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import DENSE, Adam, Compressor, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.refused import refused
@@ -162,8 +163,8 @@ def test_kurtosis_is_that_of_the_entries() -> None:
     assert kurtosis(x).tolist() == pytest.approx([(16 + 1 + 0 + 81) / 4 / (14 / 4) ** 2, 1, 1])
 
 
-@pytest.mark.parametrize("role", ["A", "B"])
-@pytest.mark.parametrize("truncates", [True, False])
+@looped("role", ["A", "B"])
+@looped("truncates", [True, False])
 def test_the_step_is_the_change_of_the_mean_product_in_the_others_space(role: str, truncates: bool) -> None:
     sim, *_ = planted_run(FedSRD, 2)
     layout, weight = LoraLayout.of(sim.model.tensors), torch.tensor(weights_of(sim))

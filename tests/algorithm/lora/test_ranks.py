@@ -16,6 +16,7 @@ from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import Adam, Compressor, ErrorFeedback, Muon, Sgd, TopK
 from tests.refused import refused
@@ -43,8 +44,8 @@ def _topk(dim: int) -> int:
     return max(1, round(0.2 * dim)) * (32 + (dim - 1).bit_length())
 
 
-@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
-@pytest.mark.parametrize(("uplink", "bits"), [(DENSE, lambda dim: 32 * dim), (Compressor(TopK(0.2, "index")), _topk)])
+@looped("make", [FlexLoRA, HetLoRA, FLoRA])
+@looped("uplink, bits", [(DENSE, lambda dim: 32 * dim), (Compressor(TopK(0.2, "index")), _topk)])
 def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits) -> None:
     sim, ledger = world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), Ledger()
     for index in range(2):

@@ -145,8 +145,8 @@ def test_one_dimension_is_exact() -> None:
     assert torch.allclose(round_trip(Projection(distribution="sphere", num_projections=2), x), x)
 
 
-@pytest.mark.parametrize("how", ["independent", "orthonormal"])
-@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+@looped("how", ["independent", "orthonormal"])
+@looped("vector", ["shared", "per_agent"])
 def test_values_follow_from_the_seed_alone(vector: str, how: str, monkeypatch) -> None:
     """Several blocks: any cohort gives the same messages, and a sum needs no decoded rows."""
     monkeypatch.setattr(directions, "BLOCK", 256)
@@ -220,8 +220,8 @@ class Noted:
         return Key().rademacher(self.ids, num, start)
 
 
-@pytest.mark.parametrize("block", [128, 256, 1 << 16])
-@pytest.mark.parametrize("num", [1, 2, 5])
+@looped("block", [128, 256, 1 << 16])
+@looped("num", [1, 2, 5])
 def test_every_draw_belongs_to_one_place_of_one_direction(monkeypatch, block: int, num: int) -> None:
     monkeypatch.setattr(directions, "BLOCK", block)
     source = Noted()

@@ -224,7 +224,7 @@ def uneven(kind: str, dim: int) -> Tensor:
 
 
 @pytest.mark.parametrize("dim", [1009, LARGEST + 3, *thorough([2047, 61_706])])
-@pytest.mark.parametrize("codec", CODECS, ids=str)
+@looped("codec", CODECS)
 def test_error_is_its_closed_form_and_its_mean_is_zero(codec: Codec, dim: int) -> None:
     for kind in ("halves", "layers", "zeros"):
         x, num = uneven(kind, dim), DRAWS[dim]

@@ -18,6 +18,7 @@ from fedcomp.dataset.fetch import fetch
 from fedcomp.dataset.images import cifar10, cifar100, fashion_mnist, mnist, svhn
 from tests.bare import DATA
 from tests.dataset.images.image_files import RANDOM, present, write_cifar, write_grey
+from tests.looped import looped
 from tests.raising import raising
 from tests.refused import one_line_error
 
@@ -94,7 +95,7 @@ def test_svhn_mat_files(tmp_path, monkeypatch):
 WAYS = {cifar10: r".*test_batch}\.bin and cifar-10-batches-bin/bat", fashion_mnist: ".*dataset-fashion-mnist$"}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
+@looped("source", SOURCES)
 def test_missing_files_without_download(tmp_path, source):
     line = r"dataset=\w+: not found, or damaged, in /.* \(dataset.download is false\): put .*" + WAYS.get(source, "")
     with one_line_error(line):

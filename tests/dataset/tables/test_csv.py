@@ -6,6 +6,7 @@ import torch
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables import csv
 from tests.bare import DATA
+from tests.looped import looped
 from tests.refused import one_line_error
 
 TABLE = """age,sex,bmi,kind
@@ -80,8 +81,8 @@ def test_a_byte_order_mark_and_blanks_do_no_harm(tmp_path):
     assert load(str(tmp_path), features=["age"], scaling="none").train.x.tolist() == [[1], [3]]
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"path": None}, r"dataset=csv needs dataset.path, for instance dataset.path=mine.csv"),
         ({"target": None}, r"dataset=csv needs dataset.target"),
@@ -116,8 +117,8 @@ def test_errors_name_the_argument_and_the_remedy(folder, options, line):
         load(folder, **options)
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
+@looped(
+    "text, line",
     [
         ("age,bmi\n1,nan\n", r"table.csv, line 2, column 'bmi': nan is not finite"),
         ("age,bmi\n1,2\n-inf,3\n", r"table.csv, line 3, column 'age': -inf is not finite"),
@@ -180,7 +181,7 @@ def classify(folder, labels, **options):
     return load(str(folder), **(given | options))
 
 
-@pytest.mark.parametrize("label", ["", "nan", "NaN", "-nan", "NA", "n/a", "<NA>", "NULL"])
+@looped("label", ["", "nan", "NaN", "-nan", "NA", "n/a", "<NA>", "NULL"])
 def test_labels_without_a_value(tmp_path, label):
     said = r"is empty" if not label else rf"is '{label}', which stands for no value"
     with pytest.raises(ValueError, match=rf"labels.csv, line 3, column 'kind': the label {said}; repair or drop"):

@@ -10,6 +10,7 @@ import pytest
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables import csv
 from fedcomp.dataset.tables.tabular import tabular_dataset
+from tests.looped import looped
 from tests.refused import one_line_error
 
 TABLE = """age,city,smoker,price
@@ -93,8 +94,8 @@ def test_a_category_that_only_the_test_rows_have(tmp_path):
         load(tmp_path, text, scaling="z_score", test_fraction=0.2, split_seed=seed, features=["city=Bonn"])
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
+@looped(
+    "text, line",
     [
         ("when,price\n2024-01-31,1\n2024-02-01,2\n", r"'when' holds dates such as '2024-01-31', .*dataset.exclude=\[w"),
         ("when,price\n31.1.2024 12:00,1\n1.2.2024,2\n", "'when' holds dates"),

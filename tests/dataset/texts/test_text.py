@@ -11,6 +11,7 @@ import torch
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import NO_TARGET
 from fedcomp.dataset.texts import text
+from tests.looped import looped
 from tests.refused import one_line_error
 
 ROWS = [
@@ -117,8 +118,8 @@ def test_damaged_files(tmp_path, name, content, line):
         load(tmp_path, name or "a.jsonl", answer="say", test=name)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({}, r"needs dataset.answer, the field of the text to predict, or dataset.label"),
         ({"label": "kind"}, r"dataset.label=kind is the class of the text in dataset.prompt"),

@@ -100,8 +100,8 @@ def _model(make, shape) -> Functional:
     return model
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", TAKE)
+@looped("cohort", COHORTS)
+@looped("name", TAKE)
 def test_all_at_once_equals_one_by_one(name, cohort, monkeypatch, trusting) -> None:
     make, shape = TAKE[name]
     model = _model(make, shape)

@@ -14,6 +14,7 @@ from fedcomp.model.lora.moved import moved, moved_module
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 from tests.conformance import world
+from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.model.test_frozen import FORMS
 from tests.model.test_gradient import COHORTS, check
@@ -40,9 +41,9 @@ def test_it_adds_the_product_of_the_factors() -> None:
     torch.testing.assert_close(layer(x), x @ whole.T + layer.base.bias)
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("form", ["vmap", "one after another"])
-@pytest.mark.parametrize("make", [lora_mlp, lora_mlp_b, lora_mlp_head])
+@looped("cohort", COHORTS)
+@looped("form", ["vmap", "one after another"])
+@looped("make", [lora_mlp, lora_mlp_b, lora_mlp_head])
 def test_gradients_are_the_modules_own(form, make, cohort) -> None:
     model = FORMS[form](draw(make, KEY), (5,))
     check(model, LOSS, *COHORTS[cohort], (5,), 3, "classification")

@@ -79,8 +79,8 @@ def test_fedscales_columns(table: Callable[[str], CsvLinks]) -> None:
     assert "FedScale" in links.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@looped(
+    "text, says",
     [
         ("down_bps\n1\n", "has no column up_bps: it needs down_bps and up_bps, in bit/s"),
         ("up_bps,down_bps\n1,2\n", "has 1 rows, but 2 clients need one each"),

@@ -15,8 +15,11 @@ from fedcomp.reporting.tables import against
 from fedcomp.reporting.tables.formats import to_csv
 from fedcomp.reporting.tables.published import Printed, compare, load, meets, papers, rows, to_markdown
 from fedcomp.reporting.tables.published import without_counterpart as without
+from fedcomp.reporting.tables.quantities import Column
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def test_the_interval_is_students() -> None:
@@ -25,6 +28,8 @@ def test_the_interval_is_students() -> None:
     assert (low, high) == (pytest.approx(2 - 2.48414, abs=1e-5), pytest.approx(2 + 2.48414, abs=1e-5))
     assert against.interval([1.0]) is None
     assert against.interval([0.5, 0.5]) == (0.5, 0.5)
+    column = Column("x", "x", lambda run: None, lambda value: f"{value:.1f}", True)
+    assert [against._signed(column, value) for value in (-0.5, 0.0, 0.5)] == ["-0.5", "+0.0", "+0.5"]
 
 
 def test_differences_are_of_pairs_of_one_seed(make_run: MakeRun, tmp_path: Path, capsys) -> None:

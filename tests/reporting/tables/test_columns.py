@@ -98,6 +98,7 @@ def test_pdflatex_sets_the_table_within_the_text(wide: Rows, tmp_path: Path) -> 
         assert (width <= latex.PAPER) == (name == "fitting")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_command_takes_columns(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run("sign", 0, [0.1, 0.8])
     out = tmp_path / "out"

@@ -50,6 +50,7 @@ def test_numbers_and_other_text_stay(text: str) -> None:
 ODD = '=HYPERLINK("x", "a|b"), `c` <i>'
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_each_file_of_a_report(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run("sign", 0, [0.1, 0.9], config={"label": ODD})
     make_run("topk", 0, [0.1, 0.8], config={"label": "[red]:100: x"})

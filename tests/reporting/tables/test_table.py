@@ -104,6 +104,7 @@ def test_csv_holds_raw_numbers_and_a_diverged_seed_shows(make_run: MakeRun, tmp_
     assert (topk["test_loss"], topk["test_loss_std"], topk["best_test_accuracy"]) == ("nan", "", "0.8")
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_mean_of_the_last_ten_evaluations_where_there_are_ten(make_run: MakeRun, tmp_path: Path, capsys) -> None:
     make_run("sign", 0, [0.9, 0.8, *(0.1 * step for step in range(10))])
     make_run("topk", 0, [0.9] * 10)  # nine after round 0

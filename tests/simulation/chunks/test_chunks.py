@@ -10,7 +10,7 @@ from torch import Tensor
 from fedcomp.client import Batching
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.batch_schedule import _shuffled, batch_schedule, num_steps
+from fedcomp.simulation.chunks.batch_schedule import _shuffled, batch_schedule, in_order, num_steps
 from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
 from tests.looped import looped
@@ -113,6 +113,7 @@ def _taken(sizes, batching, ids=IDS, key=KEY) -> list[list[list[int]]]:
     """For each client, the places taken in each of its steps."""
     steps = batch_schedule(ids, sizes, batching, key)
     counts = steps.counts.of_steps
+    assert (steps.position < torch.from_numpy(sizes)[:, None]).all(), "also where none is taken"
     return [
         [steps.position[step, row, : counts[step, row]].tolist() for step in range(len(counts)) if counts[step, row]]
         for row in range(len(sizes))
@@ -161,6 +162,12 @@ def test_equal_sizes_take_the_short_way_to_the_same_plan() -> None:
     together = _taken(equal, batching, ids)
     mixed = _taken(np.array([9, 8, 8, 8]), batching, torch.tensor([1, 7, 8, 9]))
     assert together == mixed[1:]
+
+
+def test_in_order_every_sample_is_taken_once() -> None:
+    steps = in_order(IDS[:3], np.array([5, 2, 1]), 2)
+    assert steps.position.tolist() == [[[0, 1], [0, 1], [0, 0]], [[2, 3], [0, 0], [0, 0]], [[4, 0], [0, 0], [0, 0]]]
+    assert steps.counts.of_steps.tolist() == [[2, 2, 1], [2, 0, 0], [1, 0, 0]]
 
 
 def test_rounds_differ() -> None:

@@ -12,6 +12,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import MOST_LOOPS, GraphedLoops
 from tests.conformance import world
+from tests.looped import looped
 from tests.simulation.cuda_graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
 
 pytestmark = pytest.mark.gpu
@@ -25,9 +26,9 @@ def _simulation(name: str, module, sizes, recorder):
     return replace(cpu, loop_runner=recorder, **moved)
 
 
-@pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
-@pytest.mark.parametrize("name", PLAIN)
+@looped("sizes", [ALIKE, RAGGED])
+@looped("module", [world.mlp, world.with_batch_norm])
+@looped("name", PLAIN)
 def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
     both = (CudaGraphs(torch.device("cuda")), Capture())
     states = [flatten(world.run(_simulation(name, module, sizes, GraphedLoops(capture)))) for capture in both]

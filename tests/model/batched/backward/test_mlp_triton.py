@@ -14,6 +14,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from tests.compressor.mrc.test_coder import NO_INTERPRETER
+from tests.looped import looped
 from tests.model.batched.backward import interpreted_mlp
 from tests.model.batched.backward.interpreted_mlp import ALIKE, Other, chunk
 
@@ -43,8 +44,8 @@ def test_the_kernel_compiles_for_a_gpu_and_spills_nothing() -> None:
 
 
 @no_triton
-@pytest.mark.parametrize(
-    ("widths", "solver", "fuses"),
+@looped(
+    "widths, solver, fuses",
     [
         ((64, 32, 10), PLAIN, True),
         ((65, 32, 10), PLAIN, False),
