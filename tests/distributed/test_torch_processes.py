@@ -37,7 +37,7 @@ def _start(work: Callable[..., None], size: int, folder: Path) -> tuple[int, Pat
     for process in processes:
         process.start()
     for process in processes:
-        process.join(timeout=120)
+        process.join(timeout=480)
         process.kill()  # one that still waits for another
     assert [process.exitcode for process in processes] == [0] * size
     return size, folder
