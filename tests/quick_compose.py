@@ -2,8 +2,8 @@
 
 Reading, merging and ordering the files of a choice is most of what composing costs: a file is read once, what all
 choices begin with (Hydra's own config) is merged once, and a choice is ordered and merged once. The rest is Hydra's:
-overrides are parsed, applied and recorded as always. Grids, and commands with a folder of one's own, are composed as
-always, from files that are read once.
+overrides are parsed, each once, and applied and recorded as always. Grids, and commands with a folder of one's own, are
+composed as always, from files that are read once.
 """
 
 import copy
@@ -20,6 +20,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
 from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from fedcomp.core.folders import CONF
@@ -33,6 +34,7 @@ _list = config_loader_impl.create_defaults_list
 _embed = ConfigLoaderImpl._load_single_config
 _merge = ConfigLoaderImpl._compose_config_from_defaults_list
 _sweep = ConfigLoaderImpl.load_sweep_config
+_parse = OverridesParser.parse_rule
 _copy = DictConfig.__deepcopy__
 _kept: dict[Hashable, bytes] = {}
 _lists: dict[Hashable, DefaultsList] = {}
@@ -58,6 +60,11 @@ def _quick_read(repo: ConfigRepository, config_path: str) -> Any:
     if place not in UNCHANGED:
         return _read(repo, config_path)
     return _once(lambda: _read(repo, config_path), "read", place, source.provider, config_path)
+
+
+def _quick_parse(parser: OverridesParser, text: str, rule: str) -> Any:
+    """An override or a value; what is none is parsed anew."""
+    return _once(lambda: _parse(parser, text, rule), "parsed", text, rule)
 
 
 def _quick_choices(overrides: Any, defaults_list: list[Any], self_added: bool) -> Any:
@@ -122,10 +129,12 @@ def compose_quickly(patch: pytest.MonkeyPatch) -> None:
     _compose_with(
         patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _sweep_as_always, _quick_copy
     )
+    patch.setattr(OverridesParser, "parse_rule", _quick_parse)
 
 
 def compose_as_always(patch: pytest.MonkeyPatch) -> None:
     _compose_with(patch, _read, _choices, _embed, _list, _merge, _sweep, _copy)
+    patch.setattr(OverridesParser, "parse_rule", _parse)
 
 
 def _compose_with(

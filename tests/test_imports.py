@@ -41,8 +41,16 @@ def _name(path: Path, package: Path) -> str:
 
 @functools.cache
 def _nodes(text: str) -> list[ast.AST]:
-    """All nodes of a file, which are the same for all tests."""
-    return list(ast.walk(ast.parse(text)))
+    """A file and all its statements, which are the same for all tests."""
+    tree = ast.parse(text)
+    return [tree, *_statements(tree)]
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child
+            yield from _statements(child)
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:

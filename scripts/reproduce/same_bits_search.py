@@ -1,5 +1,6 @@
 """Which learning rate and how many local steps each method of `same_bits` gets on a task, and the runs that follow."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from fedcomp.core.choices import FAST_LOADER
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import Folder, Records, Run
 
@@ -249,5 +251,7 @@ def _algorithm(name: str) -> dict[str, Any]:
     return _yaml(CONF / "algorithm" / f"{choice}.yaml")
 
 
+@functools.cache
 def _yaml(path: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+    """What a file says, not to be changed."""
+    return dict(yaml.load(path.read_text(encoding="utf-8"), Loader=FAST_LOADER))

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -119,7 +118,7 @@ def _states(algorithm, rounds: int, module=world.mlp):
         yield state
 
 
-@pytest.mark.parametrize("client", [ADAMW, Muon(lr=0.02, steps=3, batch_size=4, skip_last=0)])
+@looped("client", [ADAMW, Muon(lr=0.02, steps=3, batch_size=4, skip_last=0)])
 def test_workers_that_keep_their_own_train_alone_whenever_fragments_arrive(client) -> None:
     """The two parts of a round take the same batches as the whole; the global model moves all the same."""
     plain, split, late = (list(_states(_streaming(client, 2, tau, 1.0), 5)) for tau in (0, 1, 5))

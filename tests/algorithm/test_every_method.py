@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -229,7 +228,7 @@ def test_the_parameters_are_those_of_the_world() -> None:
         assert (one.size, is_normalisation(one)) == (other.size, is_normalisation(other))
 
 
-@pytest.mark.parametrize("uplink", [SPARED, SIGN], ids=["spared", "compressed"])
+@looped("uplink", [SPARED, SIGN])
 def test_cser_leaves_nothing_of_them_out(uplink) -> None:
     state = world.run(_simulation(CSER(SGD, STEP, uplink, DENSE, period=2)))
     exact = uplink is SPARED
@@ -238,7 +237,7 @@ def test_cser_leaves_nothing_of_them_out(uplink) -> None:
     assert PART.rest.take(state.error).any()
 
 
-@pytest.mark.parametrize("fused", [False, True])
+@looped("fused", [False, True])
 def test_liec_remembers_nothing_of_them_and_averages_the_rest(fused: bool) -> None:
     sim = _simulation(LIEC(SGD, STEP, SPARED, SPARED, 3, fused))
     state = world.run(sim, last=2)

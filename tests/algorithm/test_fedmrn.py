@@ -76,7 +76,7 @@ def test_share_of_a_step_is_linear_in_the_clients_own_steps() -> None:
     assert fast.mask_probability(1, steps).tolist() == pytest.approx([0.16, 1.0])
 
 
-@pytest.mark.parametrize("mask", ["binary", "signed"])
+@looped("mask", ["binary", "signed"])
 def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
     """E||u^ - clipped||^2 = p E||masked - clipped||^2, and sqrt(mean of p over S steps) = sqrt((S + 1) / (2 S))."""
     algorithm, num, num_steps = FedMRN(SGD, STEP, DENSE, mask), 20_000, 8
@@ -100,7 +100,7 @@ def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
     assert abs(factor - printed) > 0.05
 
 
-@pytest.mark.parametrize(("mask", "against"), [("binary", 0.0), ("signed", -1.0)])
+@looped("mask, against", [("binary", 0.0), ("signed", -1.0)])
 def test_without_draws_noise_goes_the_way_of_u_and_nowhere_at_zero(mask: str, against: float) -> None:
     algorithm = FedMRN(SGD, STEP, DENSE, mask, sm=False)
     noise, u = torch.tensor([[0.004, -0.003, 0.002, -0.001]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]])
@@ -116,7 +116,7 @@ def test_a_step_has_the_clipped_mean() -> None:
     assert torch.allclose(mean, torch.tensor([0.002, 0.001, 0.001], dtype=torch.float64), atol=5e-5)
 
 
-@pytest.mark.parametrize("noise", ["uniform", "bernoulli"])
+@looped("noise", ["uniform", "bernoulli"])
 def test_a_round_moves_no_weight_by_more_than_alpha(noise: str) -> None:
     sim = world.simulation(FedMRN(SGD, STEP, DENSE, "signed", noise, 0.01))
     state = sim.init()

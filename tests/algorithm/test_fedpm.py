@@ -206,7 +206,7 @@ def test_masks_train_in_the_runs_dtype(algorithm: Algorithm, monkeypatch: pytest
     assert state.theta.dtype == torch.float32
 
 
-@pytest.mark.parametrize("ste", ["identity", "p_weighted"])
+@looped("ste", ["identity", "p_weighted"])
 def test_the_gradient_goes_straight_through_the_draw(ste: str) -> None:
     tensors = (ParameterTensor(6, WEIGHT, 2), ParameterTensor(2, NORMALISATION), ParameterTensor(3, BIAS, 2))
     part, generator = ParameterSubset.of(tensors, lambda tensor: tensor.kind != NORMALISATION), Key(("g",)).generator()

@@ -36,14 +36,14 @@ def _after(algorithm, rounds: int = 3, **options) -> torch.Tensor:
     return world.run(world.simulation(algorithm, rounds=rounds, **options)).theta
 
 
-@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+@looped("vector", ["shared", "per_agent"])
 def test_one_parameter_with_signs_is_fedavg(vector: str) -> None:
     plain = _after(FEDAVG, module=OneNumber)
     assert torch.allclose(_after(FedScalar(SGD, vector), module=OneNumber), plain, rtol=1e-5)
     assert not torch.allclose(_after(FedScalar(SGD, vector, "gaussian"), module=OneNumber), plain, rtol=1e-3)
 
 
-@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+@looped("vector", ["shared", "per_agent"])
 def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
     algorithm = FedScalar(SGD, vector, num_projections=DIM, directions="orthonormal")
     assert torch.allclose(_after(algorithm), _after(FEDAVG), atol=1e-6)
@@ -71,7 +71,7 @@ def test_one_agent_shared_and_own_vectors_are_alike() -> None:
     assert not torch.equal(excess["shared"], excess["per_agent"])
 
 
-@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+@looped("vector", ["shared", "per_agent"])
 def test_normalisations_agree_with_all_and_differ_by_the_share_with_some(vector: str) -> None:
     both = [FedScalar(SGD, vector, normalise=name) for name in ("participants", "population")]
     mean, literal = (_after(algorithm, 2, participation=world.FULL) for algorithm in both)
@@ -163,7 +163,7 @@ def test_replayed_models_are_the_servers_bit_for_bit(
     assert torch.equal(world.run(plain).theta, state.theta)
 
 
-@pytest.mark.parametrize(("num", "sends"), [(DIM // world.NUM_CLIENTS, "model"), (1, "scalars")])
+@looped("num, sends", [(DIM // world.NUM_CLIENTS, "model"), (1, "scalars")])
 def test_the_shorter_of_scalars_and_model_goes_down(num: int, sends: str) -> None:
     """Each agent's scalars and seed for everybody: with so many projections more bits than the model has."""
     algorithm = FedScalar(SGD, "per_agent", num_projections=num, sends="shortest")

@@ -11,7 +11,6 @@ The 64 cells of the adaptive variants depend on the data, but their ratios do no
 up + down / 10, in all but one row of table 8.
 """
 
-import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
@@ -87,7 +86,7 @@ def test_the_codec_sends_what_the_columns_say(dim: int) -> None:
     assert [low for low, _ in parts[1:]] == [high for _, high in parts[:-1]]
 
 
-@pytest.mark.parametrize("relay", ["plain", "xor"])
+@looped("relay", ["plain", "xor"])
 def test_a_relayed_round_in_the_ledger(relay: str) -> None:
     client, ledger = Adam(lr=0.1, batch_size=4), Ledger()
     sim = world.simulation(BiCompFLGR(client=client, block=16, relay=relay), participation=world.FULL)
@@ -100,7 +99,7 @@ def test_a_relayed_round_in_the_ledger(relay: str) -> None:
     assert counters["paper/broadcast"] == (num - 1) * up
 
 
-@pytest.mark.parametrize("allocation", ["adaptive", "adaptive_avg"])
+@looped("allocation", ["adaptive", "adaptive_avg"])
 def test_a_round_that_asks_for_other_blocks_in_the_ledger(allocation: str) -> None:
     """A bit from each client, and the server's answer, a bit to each, which the paper does not count."""
     algorithm = BiCompFLGR(client=Adam(lr=0.1, batch_size=4), block=1, allocation=allocation, longest=64, smallest=1)
@@ -114,7 +113,7 @@ def test_a_round_that_asks_for_other_blocks_in_the_ledger(allocation: str) -> No
     assert (counters["paper/downlink"], counters["paper/broadcast"]) == (num * (num - 1) * up, (num - 1) * up)
 
 
-@pytest.mark.parametrize("relay", ["plain", "xor"])
+@looped("relay", ["plain", "xor"])
 def test_a_relayed_round_of_updates_in_the_ledger(relay: str) -> None:
     algorithm, ledger = BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=8)), relay), Ledger()
     sim = world.simulation(algorithm, participation=world.FULL)

@@ -106,13 +106,12 @@ def test_a_layout_that_the_receiver_cannot_know_is_found(monkeypatch: pytest.Mon
     assert "the server cannot read it from the bytes and what it knows" in found
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "down"),
+@looped(
+    "algorithm, down",
     [
         (FedDyn(SGD, DENSE, weights="samples"), 32),
         (BiCompFLCFL(SGD, ServerSgd(), SIGN, weights="samples"), 32 * world.NUM_CLIENTS),
     ],
-    ids=["own", "all"],
 )
 def test_numbers_of_samples_are_told_once_and_counted(algorithm, down: int) -> None:
     assert _ends(algorithm, participation=world.FULL) == []

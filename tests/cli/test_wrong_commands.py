@@ -281,9 +281,7 @@ def test_missing_submitit_is_one_line_with_the_remedy(fedcomp, capsys, monkeypat
     assert capsys.readouterr().err == "fedcomp: error: launcher=slurm needs submitit: pip install 'fedcomp[grids]'\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"), [(3, "3 is no config"), (["launcher=joblib"], "launcher=joblib is for the")]
-)
+@looped("given, said", [(3, "3 is no config"), (["launcher=joblib"], "launcher=joblib is for the")])
 def test_from_python(given: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         api.run(given)

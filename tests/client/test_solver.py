@@ -153,7 +153,7 @@ SOLVERS = [
 ]
 
 
-@pytest.mark.parametrize(("solver", "optimizer_of"), SOLVERS, ids=["sgd", "adam"])
+@looped("solver, optimizer_of", SOLVERS)
 def test_is_torchs_with_the_penalty_in_the_loss(solver: LocalSolver, optimizer_of) -> None:
     world = Quadratics()
     begin = torch.stack([START * scale for scale in (1.0, 2.0, -1.0, 0.0)])

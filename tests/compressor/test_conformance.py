@@ -19,6 +19,7 @@ from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
+from tests.looped import looped
 from tests.parts import FP4, QSGD, Drive, Eden, Induced, PermK, RandK, RandomMask, Sign, StochasticSign, TernGrad, TopK
 
 
@@ -127,7 +128,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@looped("case", CASES)
 def test_codec(case: CodecCase) -> None:
     for check in (*codec.CHECKS, *messages.CHECKS):
         try:

@@ -75,7 +75,7 @@ def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
         assert error < 1e-12
 
 
-@pytest.mark.parametrize("link", [Link, WireLink])
+@looped("link", [Link, WireLink])
 def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
     compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
     memory, x = compressor.init(NUM, torch.zeros(DIM)), gauss(NUM, DIM)
@@ -169,7 +169,7 @@ def test_once_is_the_codec_itself() -> None:
     assert alone.paper_bits == once.paper_bits
 
 
-@pytest.mark.parametrize("seed", ["sent", "derived"])
+@looped("seed", ["sent", "derived"])
 def test_messages_draw_places_of_their_own(seed: str) -> None:
     """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
     codec = FCC(RandK(0.2, scale="none", seed_cost=seed), 2)

@@ -64,7 +64,7 @@ def test_bits_of_a_place(arity: int, power: int, bits: float) -> None:
     assert 8 * FuseFilter(8, arity).size(10**power)[2] / 10**power == pytest.approx(bits, abs=0.06)
 
 
-@pytest.mark.parametrize("arity", [3, 4])
+@looped("arity", [3, 4])
 def test_small_sets_can_be_built(arity: int) -> None:
     codec = FuseFilter(8, arity)
     tries = [int(codec.encode(_set(600, num, num), IDS, KEY).fields["tries"].data) for num in range(1, 200, 3)]

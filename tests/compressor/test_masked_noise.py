@@ -82,7 +82,7 @@ def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
     assert abs(float(out.mean() - other.mean())) < 5 * error + 1e-12
 
 
-@pytest.mark.parametrize("mask", ["binary", "signed"])
+@looped("mask", ["binary", "signed"])
 def test_moments_given_the_noise(mask: str) -> None:
     """Mean c = clip(u / n) n, variance c (n - c) or n^2 - c^2: many masks over one noise, which the seed names."""
     codec, num = MaskedNoise(mask, "uniform", 1.0, seed_cost="derived"), 20_000

@@ -145,7 +145,7 @@ def test_take_and_put_are_inverse() -> None:
     assert torch.equal(part.rest.take(swapped), part.rest.take(rows))
 
 
-@pytest.mark.parametrize("everything", [True, False])
+@looped("everything", [True, False])
 def test_all_and_nothing(everything: bool) -> None:
     part, row = ParameterSubset.of(TENSORS, lambda tensor: everything), torch.arange(16.0)
     whole, empty = (part, part.rest) if everything else (part.rest, part)

@@ -50,7 +50,7 @@ def write(page: str, folder: Path) -> None:
 @pytest.mark.parametrize("command", _commands())
 def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None:
     write(PAGE, outside)
-    short = ["rounds=30", "eval_every=30", "quiet=true", "pictures=false"]
+    short = ["rounds=15", "eval_every=15", "quiet=true", "pictures=false"]
     assert fedcomp(*shlex.split(command)[1:], *short, f"output_root={outside / 'outputs'}") == 0
     (record,) = (outside / "outputs").rglob("metrics.jsonl")
     first, *_, last = read_lines(record)

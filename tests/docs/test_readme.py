@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hydra.utils import instantiate
 
 from fedcomp.core.choices import options
@@ -31,7 +30,7 @@ def test_the_readme_counts_the_methods() -> None:
     assert f"{codecs - variants} codecs and {algorithms} algorithms" in " ".join(PAGES["README.md"].split())
 
 
-@pytest.mark.parametrize("group", ["algorithm", "compressor"])
+@looped("group", ["algorithm", "compressor"])
 def test_every_method_is_named(group: str) -> None:
     for path in (ROOT / "conf" / group).glob("*.yaml"):
         assert f"`{path.stem}`" in PAGES["docs/methods.md"]

@@ -90,7 +90,7 @@ def test_owners_are_judged_by_their_own_test_samples() -> None:
     assert clients.values(clients.sums("classification", outputs, y, 0)).tolist() == pytest.approx([2 / 3, 0])
 
 
-@pytest.mark.parametrize("parts", [[[0], [1, 2]], [[0], [1], [2, 3]]])
+@looped("parts", [[[0], [1, 2]], [[0], [1], [2, 3]]])
 def test_owners_count_only_where_each_client_is_one(parts: list[list[int]]) -> None:
     """A client with samples of two owners, and an owner with two clients."""
     clients = _samples(_owned([4, 4, 7, 7], [4, 7, 7, 4]), parts)

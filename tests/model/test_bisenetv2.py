@@ -60,7 +60,7 @@ def test_parameters_of_the_parts() -> None:
     assert (len(norms), sum(part.num_features for part in norms)) == (62, 10_536)
 
 
-@pytest.mark.parametrize("sides", [(64, 64), (96, 160)])
+@looped("sides", [(64, 64), (96, 160)])
 def test_outputs(sides: tuple[int, int]) -> None:
     network = draw(lambda: bisenetv2((3, *sides), 4, "segmentation", **TINY), KEY)
     x = torch.randn(2, 3, *sides, generator=KEY.generator())
@@ -78,7 +78,7 @@ def test_branches_start_at_zero() -> None:
     assert torch.equal(layer(x), x.relu())
 
 
-@pytest.mark.parametrize("boosters", [True, False])
+@looped("boosters", [True, False])
 def test_gradient_is_that_of_the_module(boosters: bool) -> None:
     """Of a client with all pictures, one with one picture (BatchNorm of one value in the context part), in float64."""
     model = built(boosters=boosters)

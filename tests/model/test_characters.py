@@ -86,7 +86,7 @@ def test_clients_never_go_through_vmap_on_a_cpu(name, monkeypatch):
     assert model.gradient(theta, Batch(*batch(), None, stats)).grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", SMALL)
+@looped("name", SMALL)
 def test_a_position_sees_no_later_one(name):
     model = built(SMALL[name], every=True)
     (theta, _), (x, _) = model.init(KEY), batch()
@@ -97,7 +97,7 @@ def test_a_position_sees_no_later_one(name):
     assert float((before[..., 4:] - after[..., 4:]).abs().amin(1).min()) > 0
 
 
-@pytest.mark.parametrize("name", SMALL)
+@looped("name", SMALL)
 def test_the_last_position_alone_is_the_last_of_all(name):
     (x, _), every, last = batch(), built(SMALL[name], every=True), built(SMALL[name])
     theta, stats = last.init(KEY)

@@ -53,7 +53,7 @@ def test_gradients_are_near_those_of_float32(name, weights) -> None:
     assert torch.allclose(got.stats, expected.stats, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["convolutions", "batch norm"])
+@looped("name", ["convolutions", "batch norm"])
 def test_stacked_layers_round_as_autocast_does(name) -> None:
     """Torch's own mixed precision of the plain module is as far from float32, in the same direction."""
     _, make, shape = CASES[name]

@@ -58,15 +58,12 @@ def test_a_cohort_is_sorted_distinct_and_follows_from_its_key(participation):
     "participation, importance",
     [(rule, EQUAL) for rule in PARTICIPATIONS] + [(rule, UNEQUAL) for rule in PARTICIPATIONS if rule != Uniform(3)],
 )
-def test_the_expected_weight_is_the_share_of_importance(participation, importance):
-    assert float(standard_scores(aggregates(participation, importance), importance / importance.sum()).max()) < 5
-
-
-@looped("participation", PARTICIPATIONS)
-def test_inclusion_is_how_often_a_client_is_there(participation):
-    expected = participation.inclusion(NUM_CLIENTS)
-    present = (aggregates(participation, EQUAL) > 0).double()
-    assert float(standard_scores(present, expected).max()) < 5
+def test_the_expected_weight_is_the_share_of_importance_and_inclusion_how_often_a_client_is_there(
+    participation, importance
+):
+    rows = aggregates(participation, importance)
+    assert float(standard_scores(rows, importance / importance.sum()).max()) < 5
+    assert float(standard_scores((rows > 0).double(), participation.inclusion(NUM_CLIENTS)).max()) < 5
 
 
 def test_weights_of_uniform_average_those_present():
@@ -192,11 +189,6 @@ test_what_it_refuses = refused(
     ],
     Bernoulli,
 )
-
-
-def test_a_list_of_one_a_client_is_taken():
-    for probability in ([0.5] * 4, 0.5, DRAWN):
-        Bernoulli(probability).check(4)
 
 
 def test_beta_drawn_probabilities():

@@ -111,7 +111,7 @@ def _unread(script: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("words", [["experiment="], ["--help", "compressor"]])
+@looped("words", [["experiment="], ["--help", "compressor"]])
 def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
     assert _unread("fedcomp", *words) == (141, "")
 

@@ -99,7 +99,7 @@ def test_mean_of_the_squared_weights(rule: Participation) -> None:
 EF21 = ("compressor=topk", "compressor.predictor=ef21")
 
 
-@pytest.mark.parametrize("overrides", [HALF, ("participation=uniform",)], ids=" ".join)
+@looped("overrides", [HALF, ("participation=uniform",)])
 def test_predicted_senders_who_may_be_idle_count_alike_or_are_refused(overrides: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"^algorithm\.weights=samples does not go with compressor\.predictor=ef21"):
         build_simulation(_compose(*EF21, *overrides), CPU)

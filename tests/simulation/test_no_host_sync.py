@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 
-import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
@@ -126,7 +125,7 @@ def test_a_recorded_round_reads_nothing_and_its_ledger_only_bits_that_depend_on_
     assert len(counter.names) == ("rice" in str(codec))
 
 
-@pytest.mark.parametrize("source", ["test", "train"])
+@looped("source", ["test", "train"])
 def test_an_evaluation_by_client_reads_nothing(source) -> None:
     """After the first one, which looks up whose the samples are."""
     sim = world.simulation(FedAvg(Sgd(lr=0.1), ServerSgd(), DENSE, DENSE), world.with_batch_norm)

@@ -33,7 +33,7 @@ def _set(module: torch.nn.Module, theta: torch.Tensor) -> None:
     torch.nn.utils.vector_to_parameters(theta.clone(), module.parameters())
 
 
-@pytest.mark.parametrize("weights", ["samples", "uniform"])
+@looped("weights", ["samples", "uniform"])
 def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
     sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, weights), participation=world.FULL)
     start = sim.init()
@@ -62,7 +62,7 @@ def test_lossless_downlink_of_updates_is_fedavg() -> None:
     assert torch.equal(world.run(model).theta, world.run(update).theta)
 
 
-@pytest.mark.parametrize("weights", ["samples", "uniform"])
+@looped("weights", ["samples", "uniform"])
 def test_batch_norm_statistics_are_averaged_by_weight(weights: str) -> None:
     algorithm = FedAvg(Sgd(lr=1e-9, batch_size=1000), ServerSgd(), DENSE, DENSE, weights)
     sim = world.simulation(algorithm, world.with_batch_norm, world.FULL)
@@ -147,7 +147,7 @@ def test_update_that_is_not_finite_is_named_though_its_loss_is(algorithm: Algori
         DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
-@pytest.mark.parametrize("codec", [MRCSign(), QSGD(levels=100_000)])
+@looped("codec", [MRCSign(), QSGD(levels=100_000)])
 def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
     algorithm = FedAvg(Sgd(lr=1e35, batch_size=4, steps=4), ServerSgd(), Compressor(codec), DENSE)
     sim = world.simulation(algorithm, link=WireLink)
@@ -158,7 +158,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
     assert not has_diverged("cannot write metrics.jsonl: No space left on device; free the place")
 
 
-@pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
+@looped("lr, line", [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
         encode = raising(ValueError("no message today"))

@@ -200,7 +200,7 @@ def test_messages_of_one_length_are_mixed(codec: Any, module: Any) -> None:
     _relayed_by_xor(codec, module)
 
 
-@pytest.mark.parametrize("algorithm", [BiCompFLGR, BiCompFLCFL])
+@looped("algorithm", [BiCompFLGR, BiCompFLCFL])
 def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
     assert algorithm.full_participation
     assert "full_participation" not in {field.name for field in fields(algorithm)}

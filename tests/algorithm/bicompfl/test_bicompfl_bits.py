@@ -118,7 +118,7 @@ def test_every_cell_of_six_methods_but_those_named() -> None:
     assert wrong == MISMATCHES
 
 
-@pytest.mark.parametrize(("method", "sent"), [("Liec", liec), ("Cser", cser)])
+@looped("method, sent", [("Liec", liec), ("Cser", cser)])
 def test_table_7_is_a_third_of_the_runs_without_synchronisation(method: str, sent: Callable[..., Sent]) -> None:
     """All four of its cells are the mean over three seeds of which one never synchronises; the text says period 50."""
     (row,) = [row for row in _rows(method) if row.table == "7"]

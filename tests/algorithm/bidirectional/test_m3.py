@@ -118,7 +118,7 @@ def test_bits_of_every_link(uplink: Compressor, entry_bits: int, fixed_bits: int
     assert len({(line["uplink"] == whole, line["downlink"] == whole) for line in counters}) == 4
 
 
-@pytest.mark.parametrize(("p_down", "p_up"), [(None, None), (0.5, 0.25)])
+@looped("p_down, p_up", [(None, None), (0.5, 0.25)])
 def test_coins_are_fair_and_independent(p_down: float | None, p_up: float | None) -> None:
     """Over 2,000 rounds, within 4 standard errors."""
     cohort, tosses = Cohort.of(tuple(range(NUM)), torch.full((NUM,), 1 / NUM)), []

@@ -5,7 +5,6 @@ What they have in common with the methods of one model is in `test_error_memorie
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from fedcomp.algorithm.bidirectional.cser import CSER
@@ -66,7 +65,7 @@ def test_bits_of_cser_over_a_period() -> None:
     assert down == N * 1632 * D
 
 
-@pytest.mark.parametrize(("algorithm", "rows"), [(CSER, 2), (LIEC, 1)])
+@looped("algorithm, rows", [(CSER, 2), (LIEC, 1)])
 def test_the_clients_models_count_as_memory_before_the_first_round(algorithm, rows: int) -> None:
     """CSER holds a model and an error for each client, LIEC a model; the server's error is one vector more."""
     sim = world.simulation(algorithm(STEP, ServerSgd(), SIGN, SIGN), participation=world.FULL)

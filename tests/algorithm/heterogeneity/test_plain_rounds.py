@@ -194,7 +194,7 @@ def test_without_a_pull_it_is_fedavg() -> None:
         assert torch.equal(here.theta, there.theta)
 
 
-@pytest.mark.parametrize(("mu", "floor"), [(1.0, 3.9e-2), (10.0, 9.2e-4)])
+@looped("mu, floor", [(1.0, 3.9e-2), (10.0, 9.2e-4)])
 def test_its_fixed_point_is_that_of_exact_proximal_steps(mu: float, floor: float) -> None:
     """mean H_i (H_i + mu)^-1 H_i ... = 0 at x: a step from there returns to it, at the distance of the program."""
     eye = torch.eye(D, dtype=torch.float64)

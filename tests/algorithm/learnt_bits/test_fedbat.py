@@ -13,6 +13,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.wire import Ledger, Link
 from tests.conformance import world
+from tests.looped import looped
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, StochasticSign
 from tests.refused import refused
 
@@ -90,7 +91,7 @@ def _trained(algorithm: FedBAT, sim=None):
     return local, log, first, sim
 
 
-@pytest.mark.parametrize("rho", [0.0, 3.0])
+@looped("rho", [0.0, 3.0])
 def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
     """The program's form: alpha = clip(alpha_0 exp(rho a)), a from 0 at the rate of m; a loop over clients, each S."""
     algorithm = replace(BAT, rho=rho, alpha_min=0.005, alpha_max=0.2)

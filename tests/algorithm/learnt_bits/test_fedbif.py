@@ -80,7 +80,7 @@ class Noting(WireLink):
         return received
 
 
-@pytest.mark.parametrize("bits", [1, 3])
+@looped("bits", [1, 3])
 def test_a_round_moves_multiples_of_the_active_bit_alone(bits: int) -> None:
     sim = world.simulation(FedBiF(SGD, bits), participation=world.FULL, sizes=(20,), link=Noting)
     part, state = _part(sim), sim.init()
@@ -156,7 +156,7 @@ class Beginning(Sgd):
         return super().run(data, theta, *rest)
 
 
-@pytest.mark.parametrize("virtual", ["own", "shared"])
+@looped("virtual", ["own", "shared"])
 def test_virtual_bits_begin_on_the_side_of_the_present_ones(virtual: str) -> None:
     """Uniformly up to virtual_scale 2^p, p = 2, 1, 0, 2; of own draws for each client, or of one."""
     Beginning.seen.clear()

@@ -95,7 +95,7 @@ def test_a_wider_base_costs_no_bits(case: AlgorithmCase) -> None:
     trains = "b" if case.module is lora_mlp_b else "both"
     totals, frozen = [], []
     for times in (1, 2):
-        sim = world.simulation(case.algorithm, lambda times=times: _bottle(times, trains), case.participation)
+        sim = world.simulation(case.algorithm, lambda times=times: _bottle(times, trains), case.participation, rounds=2)
         ledger = Ledger()
         world.run(sim, ledger=ledger)
         totals.append((sim.model.dim, ledger.counters()))
@@ -112,7 +112,7 @@ def _bottle(times: int, trains: str) -> nn.Module:
     return add_lora(nn.Sequential(first, nn.Tanh(), up, nn.Tanh(), down), RANK, ALPHA, ["0"], trains=trains)
 
 
-@pytest.mark.parametrize("name", ZEROTH)
+@looped("name", ZEROTH)
 def test_scalars_of_b_alone_cost_as_much_as_of_any_model(name: str) -> None:
     """And a frozen A stays, while B moves."""
     dims, counted = set(), []
@@ -162,7 +162,7 @@ def test_each_client_has_its_own_and_who_never_came_is_the_base() -> None:
         assert torch.equal(sim.model.outputs(theta, state.stats, x), sim.model.outputs(base.theta, base.stats, x))
 
 
-@pytest.mark.parametrize("data", ["test", "train"])
+@looped("data", ["test", "train"])
 def test_a_client_is_judged_by_its_own_samples(data) -> None:
     sim = replace(world.simulation(FEDSA, lora_mlp), per_client=PerClient(data))
     state = world.run(sim)

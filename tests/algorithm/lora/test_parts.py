@@ -76,7 +76,7 @@ MOMENTUM = Sgd(lr=0.1, batch_size=4, momentum=0.9)
 FLASC_025 = FLASC(MOMENTUM, AdamW(), Compressor(TopK(0.25)))
 
 
-@pytest.mark.parametrize("mask", ["model", "update"])
+@looped("mask", ["model", "update"])
 def test_with_densities_of_1_it_is_fedavg_bit_for_bit(mask: str) -> None:
     flasc = world.simulation(FLASC(MOMENTUM, AdamW(), DENSE, 1.0, mask), lora_mlp)
     fedavg = world.simulation(FedAvg(MOMENTUM, AdamW(), DENSE, DENSE, "uniform"), lora_mlp)
@@ -137,7 +137,7 @@ def test_the_servers_adamw_is_torchs() -> None:
 SGD = Sgd(lr=0.1, batch_size=4)
 
 
-@pytest.mark.parametrize(("base", "upper", "curve"), [(0.85, 0.11, 0.1), (0.5, 0.3, 0.5)])
+@looped("base, upper, curve", [(0.85, 0.11, 0.1), (0.5, 0.3, 0.5)])
 def test_what_is_kept_is_important_and_has_the_norm_of_the_whole(base, upper, curve) -> None:
     sim, *_ = planted_run(FedSRD, 5)
     layout, theta = LoraLayout.of(sim.model.tensors), planted(torch.tensor([9]), sim.model.dim)[0]

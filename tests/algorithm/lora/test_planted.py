@@ -20,6 +20,7 @@ from fedcomp.model.lora.moved import moved
 from fedcomp.wire import Ledger
 from tests.algorithm.lora.planted import RANKS, Planted, factors_of, planted, planted_run, products, weights_of
 from tests.conformance import world
+from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_head
 from tests.parts import DENSE, Compressor, ErrorFeedback, Sgd, TopK, Uniform
 
@@ -42,7 +43,7 @@ def test_a_stack_is_the_exact_sum_and_weights_count_once() -> None:
     assert torch.linalg.norm(in_b @ twice_a - wanted) > 0.5 * torch.linalg.norm(wanted)
 
 
-@pytest.mark.parametrize(("clients", "rank"), [(1, 3), (4, 2), (9, 3)])
+@looped("clients, rank", [(1, 3), (4, 2), (9, 3)])
 def test_singular_values_are_those_of_the_full_sum(clients: int, rank: int) -> None:
     in_a, in_b = stacked(_factors(clients, rank, 7, 10), torch.ones(clients).double())
     u, s, vt = singular(in_a, in_b)
@@ -61,7 +62,7 @@ SGD = Sgd(lr=0.1, batch_size=4)
 FOUR = (2, 1, 1, 2, 1, 1, 2)
 
 
-@pytest.mark.parametrize("sends", ["stack", "weights", "shortest"])
+@looped("sends", ["stack", "weights", "shortest"])
 def test_the_base_moves_by_the_exact_mean_of_products(sends: str) -> None:
     """Unequal weights and ranks, two rounds that end alike; weights on both factors would differ."""
     sim, state, _, _ = planted_run(FLoRA, 3, rounds=2, ranks=RANKS, sends=sends)
@@ -116,7 +117,7 @@ def _means(sim, ranks=RANKS):
     return [sum(p * b @ a for p, (a, b) in zip(weights_of(sim), each, strict=True)) for each in factors_of(sim, ranks)]
 
 
-@pytest.mark.parametrize(("rank", "ranks"), [(3, RANKS), (5, RANKS), (3, None)])
+@looped("rank, ranks", [(3, RANKS), (5, RANKS), (3, None)])
 def test_the_mean_product_is_kept_up_to_the_dropped_singular_values(rank: int, ranks) -> None:
     sim, state, _, _ = planted_run(FlexLoRA, rank, ranks=ranks)
     for got, wanted in zip(products(sim, state.theta), _means(sim, ranks or (3,) * 7), strict=True):
@@ -258,7 +259,7 @@ def test_the_penalty_is_the_product_of_the_norms_of_what_may_go() -> None:
     assert pruning.fewer(ranks).tolist() == [[1, 1], [1, 1], [1, 1], [1, 1]]
 
 
-@pytest.mark.parametrize("ridge", [1e-6, 0.5])
+@looped("ridge", [1e-6, 0.5])
 def test_b_is_corrected_by_least_squares_and_all_else_is_the_mean(ridge: float) -> None:
     layout = LoraLayout.of(Model(lora_mlp_head()).tensors)
     rows, weight = planted(torch.arange(4), layout.dim), torch.tensor([0.8, 0.6, 0.4, 0.2])

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import pytest
 import torch
 
 from fedcomp.algorithm.contract import Setup
@@ -57,7 +56,7 @@ def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits
         assert make is FLoRA or spent["downlink"] == 32 * sum(dims)  # FLoRA's: test_planted.py
 
 
-@pytest.mark.parametrize("make", [FlexLoRA, HetLoRA, FLoRA])
+@looped("make", [FlexLoRA, HetLoRA, FLoRA])
 def test_a_codec_that_leaves_nothing_out_changes_nothing(make) -> None:
     """It carries differences to what the server knows, for each kind of client by itself."""
     sims = [world.simulation(make(SGD, RANKS, uplink=one), lora_mlp_head) for one in (DENSE, Compressor(TopK(1.0)))]
@@ -66,7 +65,7 @@ def test_a_codec_that_leaves_nothing_out_changes_nothing(make) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("solver", [Sgd(lr=0.1, momentum=0.9, epochs=2), Adam(lr=0.1), Muon(lr=0.1, skip_last=0)])
+@looped("solver", [Sgd(lr=0.1, momentum=0.9, epochs=2), Adam(lr=0.1), Muon(lr=0.1, skip_last=0)])
 def test_a_component_that_is_zero_in_both_factors_stays_zero(solver) -> None:
     """So that a client of a lower rank needs no mask in training."""
     sim = world.simulation(HetLoRA(solver, [1] * 7), lora_mlp)

@@ -142,7 +142,7 @@ def test_full_rank_is_fedavgs_step() -> None:
     assert torch.allclose(world.run(ours).theta, world.run(theirs).theta, atol=1e-6)
 
 
-@pytest.mark.parametrize("interval", [1, 3])
+@looped("interval", [1, 3])
 def test_resets_keep_the_model_and_move_its_base(interval: int) -> None:
     sim = world.simulation(replace(MUD, interval=interval), participation=world.FULL)
     state, part = sim.init(), MUD.part(sim.model.tensors)
@@ -181,7 +181,7 @@ def test_both_downlinks_train_the_same_model_and_count_their_bits() -> None:
     assert torch.equal(found["factors"], found["model"])
 
 
-@pytest.mark.parametrize("kind", ["mat", "kron"])
+@looped("kind", ["mat", "kron"])
 def test_both_trained_have_an_aggregation_error_with_more_than_one_client(kind: str) -> None:
     algorithm = replace(MUD, type=kind, pattern="ab", distribution="uniform", magnitude=0.5)
     for sizes, wrong in (((20,), False), ((20, 12), True)):

@@ -211,7 +211,7 @@ def test_a_tensor_of_one_row() -> None:
     assert low.part.size == 7
 
 
-@pytest.mark.parametrize("mode", ["aggregated", "independent"])
+@looped("mode", ["aggregated", "independent"])
 def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) -> None:
     """Up to the last bit, since float32 goes down either way; 4 clients, 2 of them in a round."""
     clients, found = make_clients(), {}

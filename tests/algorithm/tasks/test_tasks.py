@@ -38,7 +38,7 @@ def _matrix(sim, centred: bool) -> np.ndarray:
     return sum(len(part) / ends[-1] * (part.T @ part) / len(part) for part in parts)
 
 
-@pytest.mark.parametrize(("module", "centred"), [(PrincipalDirection, False), (CENTRED, True)])
+@looped("module, centred", [(PrincipalDirection, False), (CENTRED, True)])
 def test_rounds_are_numpys_and_end_at_numpys_eigenvector(module, centred: bool) -> None:
     sim = world.simulation(PowerIteration(DENSE, DENSE, 3), module, world.FULL, rounds=200)
     matrix, state = _matrix(sim, centred), sim.init()
@@ -134,7 +134,7 @@ def test_the_first_centres_are_points_of_different_clients() -> None:
     assert state.theta.view(K, F).numpy() == pytest.approx(_lloyd(points.numpy(), picked.numpy())[0], abs=1e-5)
 
 
-@pytest.mark.parametrize("downlink", [Dense(), Sign()], ids=["dense", "sign"])
+@looped("downlink", [Dense(), Sign()])
 def test_bits_of_every_exchange(downlink) -> None:
     """Participation is such that some first rounds are empty: the first centres are counted when they are sent."""
     sim = _kmeans(downlink=Compressor(downlink), participation=Bernoulli(0.12), rounds=40)

@@ -84,7 +84,7 @@ def _metrics(uplink: Compressor, **options):
     return result.cohort, result.metrics
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm], ids=["every column", "but normalisation"])
+@looped("module", [world.mlp, world.with_batch_norm])
 def test_it_is_that_of_what_the_codec_is_given(module) -> None:
     heard = Heard(0.4, places="index")
     uplink = Compressor(heard, estimator=Spatial("avg"))

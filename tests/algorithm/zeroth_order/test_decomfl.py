@@ -21,7 +21,7 @@ from tests.refused import refused
 D = 20
 
 
-@pytest.mark.parametrize("difference", ["central", "forward"])
+@looped("difference", ["central", "forward"])
 def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
     """K = 3, P = 2, momentum and weight decay, against a loop over clients."""
     clients, steps, num, lr, momentum, decay = Quadratics.of(4, D), 3, 2, 0.02, 0.7, 0.05

@@ -45,7 +45,7 @@ class Client:
         return at
 
 
-@pytest.mark.parametrize("seed", ["sent", "derived"])
+@looped("seed", ["sent", "derived"])
 def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -> None:
     """N = 6, m = 2, twelve rounds, changing eta and P, momentum: from the messages' bytes alone."""
     clients = Quadratics.of(6, D)
@@ -102,7 +102,7 @@ def test_a_wrong_replay_is_noticed() -> None:
         algorithm.round(wrong, cohort_of(0, 1), context(clients, 1))
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@looped("momentum", [0.0, 0.5])
 def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
     clients = Quadratics.of(6, D)
     algorithm = DeComFL(perturbations=6, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")

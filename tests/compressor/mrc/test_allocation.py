@@ -62,7 +62,7 @@ def test_proposals_are_those_of_the_scan(seed: int) -> None:
     assert boundaries(each, 4.0, longest).tolist() == _scanned(each, 4.0, longest)
 
 
-@pytest.mark.parametrize(("unit", "size", "most"), [("nats", 89, 88), ("bits", 128, 128)])
+@looped("unit, size, most", [("nats", 89, 88), ("bits", 128, 128)])
 def test_capacity_is_the_code_s_in_nats_or_its_length_in_bits(unit, size, most) -> None:
     """ln 256 = 5.545 or log2 256 = 8, at a divergence of 1/16 nat an entry; requests go by the same one."""
     kl = torch.full((1, 1000), 0.0625)

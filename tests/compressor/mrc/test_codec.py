@@ -132,7 +132,7 @@ def test_split_parts_are_disjoint_cover_and_rotate() -> None:
     assert sorted(rotated(range(10), 4, 10)) == list(range(10))
 
 
-@pytest.mark.parametrize("priors", [1, 3])
+@looped("priors", [1, 3])
 def test_split_messages_hold_each_row_s_part_and_nothing_else(priors) -> None:
     codec = MRC(block=64, repetitions=2, candidates="per_client")
     known, q = _known(3, 1000, priors=priors), _posteriors(3, 1000)

@@ -46,7 +46,7 @@ CUTS = (RAGGED, Blocks.fixed(300, 128), Blocks.fixed(60, 7), Blocks.fixed(90, 25
 @pytest.mark.parametrize("num", [7, 300, *thorough([2, 256])])
 def test_numba_chooses_as_the_reference(bits, num) -> None:
     for shape in SHAPES:
-        for blocks in CUTS:
+        for blocks in CUTS if num < 300 else CUTS[:2]:
             given = problem(*shape, num, bits, blocks)
             expected = reference.encode(*given.encoding)
             assert torch.equal(cpu.encode(*given.encoding), expected)

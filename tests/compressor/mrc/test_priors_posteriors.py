@@ -258,7 +258,7 @@ def test_levels_follow_from_the_dimension_so_that_messages_are_of_the_right_leng
     assert float((decoded * x).sum() / x.square().sum()) == pytest.approx(1, abs=0.02)
 
 
-@pytest.mark.parametrize("make", [MRCSign, MRCQuantiser])
+@looped("make", [MRCSign, MRCQuantiser])
 def test_shared_options_reach_the_code(make: type) -> None:
     code = make(num_candidates=16, repetitions=3, block=32, candidates="per_client", bits=16).codec
     assert (code.num_candidates, code.repetitions, code.block) == (16, 3, 32)

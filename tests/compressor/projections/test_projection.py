@@ -120,7 +120,7 @@ def test_error_falls_with_the_number_of_projections(how: str, distribution: str,
     assert not _within(error, 1.2 * factor * size)
 
 
-@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+@looped("vector", ["shared", "per_agent"])
 def test_all_orthonormal_directions_are_exact(vector: str) -> None:
     x = gauss(3, 47)
     codec = Projection(vector, num_projections=47, directions="orthonormal")

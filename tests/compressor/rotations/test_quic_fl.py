@@ -70,7 +70,7 @@ def test_error_given_the_rotation_is_the_tables() -> None:
     assert mean == pytest.approx(expected, abs=4 * deviation)
 
 
-@pytest.mark.parametrize("bits", [1, 2])
+@looped("bits", [1, 2])
 def test_mean_of_equal_vectors_under_one_rotation(bits: int) -> None:
     dim, num, rounds = 1024, 100, 20
     x, codec = vector("lognormal", dim), QuicFL(bits)

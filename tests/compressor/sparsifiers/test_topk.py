@@ -107,11 +107,7 @@ def _laplace(seed: int) -> Tensor:
     return torch.randn(64, WHOLE, generator=generator).sign() * torch.empty(64, WHOLE).exponential_(generator=generator)
 
 
-@pytest.mark.parametrize(
-    ("x", "kept", "whole"),
-    [(gauss(64, WHOLE), 0.0036, 0.9159), (_laplace(1), 0.0112, 0.8402)],
-    ids=["gauss", "laplace"],
-)
+@looped("x, kept, whole", [(gauss(64, WHOLE), 0.0036, 0.9159), (_laplace(1), 0.0112, 0.8402)])
 def test_two_magnitudes_have_the_error_of_the_table(x: Tensor, kept: float, whole: float) -> None:
     """64 chunks of one tensor, 41 entries of each; relative to the values that are sent, and to all."""
     row = x.flatten()[None]

@@ -188,7 +188,7 @@ def test_law_of_masks(p: float) -> None:
     assert abs(agree - expected) < 4 * (expected * (1 - expected) / num) ** 0.5, "two calls draw independently"
 
 
-@pytest.mark.parametrize("other", [(KEY, 1), (KEY.fold_in(1), 0)], ids=["client", "step"])
+@looped("other", [(KEY, 1), (KEY.fold_in(1), 0)])
 def test_clients_and_steps_draw_differently(other: tuple[Key, int]) -> None:
     masks = []
     for key, row in ((KEY, 0), other):
@@ -206,7 +206,7 @@ def test_dropout_of_everything_and_of_nothing() -> None:
     assert not build(nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.0)), KEY, (6,), 4, "classification").draws_in_training
 
 
-@pytest.mark.parametrize("checkpointed", [nn.Dropout(0.3), None], ids=["module", "functional"])
+@looped("checkpointed", [nn.Dropout(0.3), None])
 def test_activation_checkpointing_is_refused(checkpointed: nn.Module | None) -> None:
     def call(part: nn.Module, x: Tensor) -> Tensor:
         def again(y: Tensor) -> Tensor:

@@ -186,9 +186,7 @@ def test_patches_by_views_are_those_of_torch(kernel, dilation, stride) -> None:
     assert torch.allclose(ours, theirs, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("clients", "used", "unused"), [(3, "aten::unfold", "aten::im2col"), (1, "aten::convolution", "aten::unfold")]
-)
+@looped("clients, used, unused", [(3, "aten::unfold", "aten::im2col"), (1, "aten::convolution", "aten::unfold")])
 def test_what_runs_on_a_gpu(clients: int, used: str, unused: str) -> None:
     """One client's convolution, as in an evaluation, is torch's own; torch's im2col launches once for each sample."""
     layer = Convolution(0, None, (1, 1), (1, 1), (1, 1), 1, form="unfolded")

@@ -145,7 +145,7 @@ def _network() -> nn.Module:
     return add_lora(draw(base, Key(("base",))), 2, 4.0, size=_size)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@looped("dtype", [torch.float32, torch.float64])
 def test_outputs_and_gradients_are_those_of_weights_with_the_change_added(dtype: torch.dtype) -> None:
     model = world.model_of(_network(), world.dataset())
     theta, stats = model.init(Key(("theta",)))

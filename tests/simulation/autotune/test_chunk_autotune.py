@@ -25,6 +25,7 @@ from fedcomp.simulation.autotune.chunk_autotune import AtOnce
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.looped import looped
 from tests.lora_networks import lora_mlp
 from tests.model.plain_modules import assert_close, batch, rows
 from tests.parts import Full, fedavg
@@ -134,7 +135,7 @@ def test_chunk_size_on_a_cpu():
     assert chunk_size(perceptron, CPU, (64,), 10**9) == 1
 
 
-@pytest.mark.parametrize("kind", [None, Functional])
+@looped("kind", [None, Functional])
 def test_threads_over_chunks_give_the_same_gradients(kind):
     model = build(lenet5, KEY, (1, 28, 28), 10, "classification")
     if kind is not None:

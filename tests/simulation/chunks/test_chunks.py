@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -76,7 +75,7 @@ def test_weights_mark_real_samples_only_where_needed() -> None:
     executor.map_clients(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("chunk_size", [2, 100])
+@looped("chunk_size", [2, 100])
 def test_work_is_done_in_float64_and_comes_back_as_messages_carry_it(chunk_size: int) -> None:
     executor = replace(_executor(chunk_size), dtype=torch.float64)
     cohort = Cohort.of([0, 1, 3], torch.ones(3))
@@ -190,7 +189,7 @@ def test_order_is_uniform() -> None:
     assert np.abs(share - 0.25).max() < 5 * (0.25 * 0.75 / 4000) ** 0.5
 
 
-@pytest.mark.parametrize("sizes", [[7, 7, 7], [5, 9, 1]], ids=["equal", "unequal"])
+@looped("sizes", [[7, 7, 7], [5, 9, 1]])
 def test_equal_words_keep_the_order_of_places(sizes: list[int]) -> None:
     """As a stable argsort, which is what a GPU runs."""
 

@@ -29,7 +29,7 @@ def test_unsigned_is_pinned() -> None:
     assert _text(Unsigned(0).write(torch.tensor([0, 0]))) == ""
 
 
-@pytest.mark.parametrize("value", [-1, 8])
+@looped("value", [-1, 8])
 def test_unsigned_refuses_what_does_not_fit(value: int) -> None:
     with pytest.raises(WireError, match=f"an entry of {value} where 0 to 7 are allowed"):
         Unsigned(3).check(torch.tensor([1, value]))
@@ -201,7 +201,7 @@ def test_foreign_bits_are_refused() -> None:
         Arithmetic().read(over, 0, 50, torch.uint8)
 
 
-@pytest.mark.parametrize("coding", [Arithmetic(), Arithmetic(torch.linspace(0.05, 0.9, 12))], ids=["counted", "known"])
+@looped("coding", [Arithmetic(), Arithmetic(torch.linspace(0.05, 0.9, 12))])
 def test_a_flipped_bit_of_an_arithmetic_code_is_refused_or_another_row(coding: Coding) -> None:
     row = torch.tensor([[0, 1, 0, 0, 1, 0, 0, 0, 1, 1, 0, 1]], dtype=torch.uint8)
     payload, refused = Payload({"mask": Field(row, coding)}), 0

@@ -99,7 +99,7 @@ def test_compiled_counts_of_run_lengths_are_those_of_the_twin(levels: int, zeros
     assert torch.equal(compiled, RunLength(levels).bits(data))
 
 
-@pytest.mark.parametrize("levels", [1, 7])
+@looped("levels", [1, 7])
 def test_run_lengths_are_counted_without_reading_the_device_as_with(levels: int) -> None:
     generator = torch.Generator().manual_seed(levels)
     data = torch.randint(0, 2 * levels + 1, (5, 77), generator=generator, dtype=torch.uint8)
