@@ -59,12 +59,13 @@ class RecordedRound:
     """A round of the record.
 
     Attributes:
-        index: 0 for the first. cohort: of the round. frames: the calls in their order.
+        index: 0 for the first. cohort: of the round. frames: the calls in their order. metrics: the round's.
     """
 
     index: int
     cohort: Cohort
     frames: list[Frame] = field(default_factory=list)
+    metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
 class RecordingLink(WireLink):
@@ -152,7 +153,8 @@ def record(
         one = RecordedRound(index, simulation.cohort(index))
         rounds.append(one)
         recorded = replace(simulation, link=functools.partial(RecordingLink, one))  # type: ignore[arg-type]
-        state, _ = recorded.round(index, state, ledger, donate_state)
+        state, result = recorded.round(index, state, ledger, donate_state)
+        one.metrics.update(result.metrics)
         if index == simulation.first_round and simulation.told_weights != "none":
             del one.frames[:2]  # the numbers of samples, which belong to what both ends know
         models.append({name: tensor.clone() for name, tensor in _models(simulation, index, state).items()})

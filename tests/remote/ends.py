@@ -4,12 +4,14 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedcomp.check.noninterference import RecordedRound
+from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.frames import Address, CarriedBytes
 from fedcomp.remote.processes import follow
@@ -34,16 +36,19 @@ class Served:
     carried: CarriedBytes = field(default_factory=CarriedBytes)
 
 
-def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
-    """The whole run, each end with a simulation of its own. Raises what the server raises."""
+def over_tcp(make: Callable[[], Simulation], clients: Pool, folder: Path) -> Served:
+    """The whole run, each end with a simulation of its own.
+
+    Args:
+        make: makes it; a function of a module, with or without arguments. clients: a process for each.
+    Raises:
+        what went wrong first at a client; else what the server raises.
+    """
     end = ServerEnd(HERE, KEY, patience=PATIENCE)
     first = make()
     num = len(first.shards.sizes)
-    said = context.SimpleQueue()
-    processes = [context.Process(target=_client, args=(make, number, end, folder, said)) for number in range(num)]
-    for process in processes:
-        process.start()
-    served = Served()
+    joined = clients.starmap_async(_join, [(make, number, end.address, folder) for number in range(num)], chunksize=1)
+    served = Served(carried=end.carried)
     try:
         end.gather(num, RUN)
         sim = ServerSimulation.of(first, end)
@@ -55,24 +60,22 @@ def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
         end.close(end=True)
     except BaseException as error:
         end.close(stop=str(error))
-        if not said.empty():
-            raise RuntimeError(said.get()) from error
+        joined.get(20)
         raise
-    finally:
-        for process in processes:
-            process.join(20)
-    served.carried = end.carried
+    joined.get(20)
     return served
 
 
-def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder: Path, said: Any) -> None:
-    own = ClientEnd(number, end.address, KEY, RUN, PATIENCE)
-    try:
-        follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
-        own.close()
-    except BaseException as error:
-        said.put(f"client {number}: {type(error).__name__}: {error}")
-        own.close(why=str(error))
+def _join(make: Callable[[], Simulation], number: int, address: Address, folder: Path) -> None:
+    """As `fedcomp-join` does."""
+    with judged_by(Verdicts()):
+        own = ClientEnd(number, address, KEY, RUN, PATIENCE)
+        try:
+            follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
+            own.close()
+        except BaseException as error:
+            own.close(why=str(error))
+            raise
 
 
 def gathered(end: ServerEnd, *clients: int) -> list[ClientEnd]:

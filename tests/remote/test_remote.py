@@ -1,28 +1,34 @@
 """Runs between processes equal the simulation; who is wrong, late or gone is refused in a line."""
 
+import functools
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from multiprocessing.connection import Client
+from multiprocessing.pool import Pool
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedcomp.check import noninterference
+from fedcomp.check import noninterference, world
 from fedcomp.core.pytree import flatten
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.frames import Address, Gone, read_key
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import check_possible
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
 from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
-from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
+from tests.remote.ends import HERE, KEY, RUN, bytes_of, context, gathered, over_tcp
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd")
 FEW += ("bicompfl_gr", "fedpm", "deltamask", "m3", "decomfl")
+SIZES = world.SIZES[:4]
+"""Samples of the clients, of whom three take part in a round: clients 0 and 2 are away for a round and come back."""
 
 
 def _possible(case: AlgorithmCase) -> bool:
@@ -33,17 +39,24 @@ def _possible(case: AlgorithmCase) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def clients() -> Iterator[Pool]:
+    """A process for each client, for one run after another: starting it takes longer than its rounds."""
+    noninterference.record(_one_at_a_time("bicompfl_cfl"), Ledger())  # what that compiles, none compiles by itself
+    with context.Pool(len(SIZES)) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case.name in FEW else pytest.mark.thorough, id=case.name) for case in CASES]
 )
-def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, tmp_path: Path) -> None:
+def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, clients: Pool, tmp_path: Path) -> None:
     """The models that the server tests, the metrics of clients, every bit of the ledger, every byte of the messages."""
     if case.name not in FEW and not _possible(case):
         pytest.skip("refused between processes")
-    ledger = Ledger()
-    alone = replace(case.simulation(), chunk_size=1)
+    ledger, alone = Ledger(), _one_at_a_time(case.name)
     rounds, models, _ = noninterference.record(alone, ledger)
-    served = over_tcp(lambda: replace(case.simulation(), chunk_size=1), tmp_path)
+    served = over_tcp(functools.partial(_one_at_a_time, case.name), clients, tmp_path)
     for index, wanted in enumerate(models):
         found = {
             f"{name}.{part}": tensor
@@ -57,12 +70,16 @@ def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, 
     assert served.ledger.counters() == ledger.counters()
     if alone.told_weights == "none":  # whose bytes before the first round are not recorded
         assert (served.carried.up, served.carried.down) == bytes_of(rounds)
-    state, result = alone.init(), None
-    for index in range(alone.rounds):
-        state, result = alone.round(index, state, Ledger())
-        each = {name: value for name, value in result.metrics.items() if value.dim() == 1 and result.cohort.size}
+    for index, one in enumerate(rounds):
+        each = {name: value for name, value in one.metrics.items() if value.dim() == 1 and one.cohort.size}
         for name, value in each.items():
             assert torch.equal(served.metrics[index][name], value), f"round {index + 1}: {name}"
+
+
+def _one_at_a_time(name: str) -> Simulation:
+    """A case's simulation, each client by itself as in a process of its own."""
+    (case,) = [one for one in CASES if one.name == name]
+    return case.simulation(chunk_size=1, sizes=SIZES)
 
 
 @pytest.mark.thorough
@@ -72,14 +89,16 @@ def test_the_few_cases_exist_and_most_are_possible() -> None:
     assert len(possible) >= 114
 
 
-def test_a_peek_is_seen(tmp_path: Path) -> None:
-    (case,) = [one for one in CASES if one.name == "fedavg-topk"]
-    options = [one.name for one in fields(case.algorithm) if one.init]
-    peeks = ServerPeeks(**{name: getattr(case.algorithm, name) for name in options})
-    case = replace(case, algorithm=peeks)
-    _, models, _ = noninterference.record(replace(case.simulation(), chunk_size=1), Ledger())
-    served = over_tcp(lambda: replace(case.simulation(), chunk_size=1), tmp_path)
+def test_a_peek_is_seen(clients: Pool, tmp_path: Path) -> None:
+    _, models, _ = noninterference.record(_peeking(), Ledger())
+    served = over_tcp(_peeking, clients, tmp_path)
     assert not torch.equal(served.models[-1]["test"].theta, models[-1]["test.theta"])
+
+
+def _peeking() -> Simulation:
+    honest = _one_at_a_time("fedavg-topk")
+    options = [one.name for one in fields(honest.algorithm) if one.init]
+    return replace(honest, algorithm=ServerPeeks(**{name: getattr(honest.algorithm, name) for name in options}))
 
 
 def _refused(tell) -> list[str]:
