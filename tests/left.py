@@ -10,6 +10,7 @@ import torch
 
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import Status, read_status
+from tests.forked import Forked
 
 
 def folder_of(root: Path) -> Path:
@@ -48,13 +49,13 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> Path:
+def wait_for_round(process: subprocess.Popen[str] | Forked, root: Path, wanted: int) -> Path:
     """Wait until the record of the run that a process makes below `root` holds a round. Returns its folder."""
     for _ in range(6000):
         found = next(iter(root.rglob("metrics.jsonl")), None)
         lines = read_lines(found) if found else []
         if found and lines and lines[-1]["round"] >= wanted:
             return found.parent
-        assert process.poll() is None, process.communicate()[1]
+        assert process.poll() is None, process.shown() if isinstance(process, Forked) else process.communicate()[1]
         time.sleep(0.01)
     raise AssertionError("the run makes no progress")

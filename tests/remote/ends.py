@@ -1,6 +1,5 @@
 """A server and its clients as processes, over sockets of this machine."""
 
-import multiprocessing
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
 KEY, RUN, HERE, PATIENCE = b"a key", "a run", Address("127.0.0.1", 0), 30.0
-context = multiprocessing.get_context("fork")
-"""What the tests have imported and compiled is there at once; no thread of theirs computes."""
 
 
 @dataclass

@@ -21,7 +21,8 @@ from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_le
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
-from tests.remote.ends import HERE, KEY, PATIENCE, RUN, context, gathered
+from tests.forked import context
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, gathered
 from tests.thorough import thorough
 
 ROUNDS, DIES, RETURNS = 9, 3, 6

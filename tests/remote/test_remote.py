@@ -23,7 +23,8 @@ from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
 from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
-from tests.remote.ends import HERE, KEY, RUN, bytes_of, context, gathered, over_tcp
+from tests.forked import context
+from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd")
 FEW += ("bicompfl_gr", "fedpm", "deltamask", "m3", "decomfl")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.cli.main import main
 from scripts.reproduce import __main__ as program
 from scripts.reproduce import estimate, fedavg_svrg
 from scripts.reproduce.estimate import Measured, Part
 from scripts.reproduce.experiment import Cut, Ended, Experiment
 from scripts.reproduce.order import FIRST, PAPERS, further_seeds, ordered
+from tests.forked import Forked
 
 START = "dataset=digits num_clients=4 participation=uniform participation.num_participants=4 pictures=false name=tiny"
 TINY = Experiment(
@@ -78,6 +80,12 @@ def test_two_rounds_of_each_run_are_measured_once(cut: bool, tmp_path: Path, mon
     if cut:  # a millisecond a gradient, whatever this machine is busy with
         second = estimate._second_round
         monkeypatch.setattr(estimate, "_second_round", lambda run: (1e-3 * second(run)[1], *second(run)[1:]))
+
+    def forked(overrides: Sequence[str], _: float) -> Ended:
+        process = Forked(main, ["fedcomp", *overrides], folder=tmp_path, shown=tmp_path / "shown")
+        return Ended.FAILED if process.wait() else Ended.FINISHED
+
+    monkeypatch.setattr(estimate, "run", forked)
     command = ["fedavg_svrg", "--estimate", "--outputs", str(tmp_path)]
     assert program.main(command) == 0
     rows = list(estimate.read(tmp_path / "trial"))

@@ -1,8 +1,7 @@
 """Reads back what W&B wrote beside a run, its pieces (one file a session), with `wandb leet inspect`."""
 
 import json
-import subprocess
-import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
+from tests.forked import Forked
 
 
 @dataclass
@@ -49,10 +49,15 @@ class Piece:
 
 def read_piece(path: Path) -> Piece:
     """What one `.wandb` file says."""
+    from wandb.cli.cli import cli
+
     piece = Piece(path)
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=path.parent).stdout
-    for line in shown.splitlines():
+    with tempfile.TemporaryDirectory() as place:
+        command = ["wandb", "leet", "inspect", "--json", str(path)]
+        process = Forked(lambda: cli(command[1:]), command, folder=path.parent, shown=Path(place) / "shown")
+        assert process.wait() == 0, process.shown()
+        lines = [line for line in process.shown().splitlines() if line.startswith("{")]
+    for line in lines:
         kind = json.loads(line)["type"]
         content = json.loads(line).get(kind, {})
         if kind == "run":

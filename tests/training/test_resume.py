@@ -1,17 +1,16 @@
 """A run or a study of repetitions that was stopped, or is given more rounds, ends bit for bit as from the start."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from fedcomp.cli.main import main
 from fedcomp.records.metrics_file import REPETITIONS, Record, read_repetitions
 from fedcomp.records.provenance import read_provenance
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from tests.forked import Forked
 from tests.interrupted import before_round
 from tests.left import assert_same_run, folder_of, record, status_of, wait_for_round
 from tests.raising import raising
@@ -33,32 +32,31 @@ def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp
     root.mkdir()
     process = _start(root)
     wait_for_round(process, root, 5)
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert status_of(root).state == "running"
     for number, code, wanted in ((signal.SIGINT, 130, 15), (signal.SIGTERM, 143, 30)):
         process = _start(root)
         wait_for_round(process, root, wanted)
         process.send_signal(number)
-        shown = process.communicate(timeout=120)[1]
-        assert process.returncode == code
+        assert process.wait() == code
+        shown = process.shown()
         assert "resuming after round" in shown
         status = status_of(root)
         assert status.state == "interrupted"
         assert f"interrupted after round {status.round} of 60, state saved; the same command resumes it" in shown
         assert "Traceback" not in shown
     process = _start(root)
-    assert f"resuming after round {status.round}" in process.communicate(timeout=120)[1]
-    assert process.returncode == 0
+    assert process.wait() == 0
+    assert f"resuming after round {status.round}" in process.shown()
 
     assert fedcomp(*EVERYTHING.split(), f"output_root={tmp_path / 'unbroken'}") == 0
     assert_same_run(root, tmp_path / "unbroken")
 
 
-def _start(root: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedcomp", *EVERYTHING.split(), f"output_root={root}"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root, env=environment)
+def _start(root: Path) -> Forked:
+    argv = ["fedcomp", *EVERYTHING.split(), f"output_root={root}"]
+    return Forked(main, argv, folder=root, shown=root / "shown")
 
 
 OPTIONS = ["num_clients=4", "model=logistic", "client.steps=2", "pictures=false", "threads=1", "eval_every=2"]
