@@ -1,14 +1,14 @@
 """Runs as W&B's own files have them: `offline-run-*/run-<id>.wandb`, and `run-*` of runs that were online.
 
-The files are read with `wandb leet inspect`, in a process of its own. The pieces of a run that was resumed are joined
-by round.
+The files are read with `wandb leet inspect`, all in one process of its own, which imports W&B once. The pieces of a run
+that was resumed are joined by round.
 """
 
 import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,7 +74,9 @@ def read_pieces(roots: Iterable[str | Path]) -> list[Piece]:
     }
     if not found:
         raise ValueError(f"no run of W&B found under {', '.join(map(str, folders))}: they are made with tracker=wandb")
-    return sorted(map(_read, found.values()), key=lambda piece: (piece.begun, str(piece.path)))
+    paths = list(found.values())
+    pieces = [_piece(path, lines) for path, lines in zip(paths, _inspected(paths), strict=True)]
+    return sorted(pieces, key=lambda piece: (piece.begun, str(piece.path)))
 
 
 def recorded_runs(pieces: Iterable[Piece]) -> list[RecordedRun]:
@@ -103,9 +105,9 @@ def _as_written(group: str, part: Any) -> Any:
     return {key: part[key] for key in sorted(part, key=lambda key: order.index(key) if key in order else len(order))}
 
 
-def _read(path: Path) -> Piece:
+def _piece(path: Path, lines: Iterable[Mapping[str, Any]]) -> Piece:
     piece = Piece(path)
-    for line in _inspected(path):
+    for line in lines:
         kind = line.get("type", "")
         content = line.get(kind) or {}
         if kind == "run":
@@ -119,15 +121,45 @@ def _read(path: Path) -> Piece:
     return piece
 
 
-def _inspected(path: Path) -> Iterator[dict[str, Any]]:
-    """What W&B shows of a file, whose end may be torn."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path.resolve())]
-    shown = subprocess.run(command, capture_output=True, text=True, cwd=path.parent)
-    lines = [line for line in shown.stdout.splitlines() if line.startswith("{")]
-    if shown.returncode and not lines:
-        reason = (shown.stderr.strip() or "no answer").splitlines()[-1]
-        raise ValueError(f"W&B cannot read {path}: {reason}")
-    yield from map(json.loads, lines)
+_INSPECT = """
+import json, os, sys, tempfile
+from wandb.cli.cli import cli
+for path in json.load(sys.stdin):
+    with tempfile.TemporaryFile("w+") as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            cli(["leet", "inspect", "--json", path])
+        except SystemExit as end:
+            status = end.code
+        said.seek(0)
+        print(json.dumps({"ended": status, "said": said.read()}), flush=True)
+"""
+
+
+def _inspected(paths: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
+    """What W&B shows of each file, whose end may be torn."""
+    given = json.dumps([str(path.resolve()) for path in paths])
+    command = [sys.executable, "-c", _INSPECT]
+    shown = subprocess.run(command, input=given, capture_output=True, text=True, cwd=paths[0].parent)
+    left, lines = list(reversed(paths)), list[dict[str, Any]]()
+    for line in shown.stdout.splitlines():
+        if not line.startswith("{"):
+            continue
+        found = json.loads(line)
+        if "ended" not in found:
+            lines.append(found)
+            continue
+        path = left.pop()
+        if found["ended"] and not lines:
+            raise ValueError(f"W&B cannot read {path}: {_last_line(found['said'])}")
+        yield lines
+        lines = []
+    if left:
+        raise ValueError(f"W&B cannot read {left[-1]}: {_last_line(shown.stderr)}")
+
+
+def _last_line(said: str) -> str:
+    return (said.strip() or "no answer").splitlines()[-1]
 
 
 def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:

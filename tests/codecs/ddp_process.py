@@ -2,7 +2,6 @@
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,11 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.core.folders import CONF
 from fedcomp.simulation.simulation import Simulation
 
-SIZES = 2, 3
+SIZE = 3
+"""Processes: the mean of two would be exact."""
 LR, STEPS = 0.5, 12
+GATHERED_STEPS = 5
+"""Of each compressor: the error of the first messages is in the next ones, and buckets are filled anew after one."""
 GATHERED: dict[str, dict[str, Any]] = {
     "dense": {},
     "topk": {"fraction": 0.05, "feedback": "error"},
@@ -36,11 +38,11 @@ GATHERED: dict[str, dict[str, Any]] = {
 
 
 @functools.cache
-def simulation(size: int, name: str = "dense", **options: Any) -> Simulation:
-    """FedAvg with one step of each of `size` clients on all of its samples, in float64."""
+def simulation(name: str = "dense", **options: Any) -> Simulation:
+    """FedAvg with one step of each client on all of its samples, in float64; a client for each process."""
     schema.register()
     given = [f"compressor.{key}={value}" for key, value in options.items()]
-    words = [f"compressor={name}", *given, f"num_clients={size}", "client.steps=1", f"client.lr={LR}"]
+    words = [f"compressor={name}", *given, f"num_clients={SIZE}", "client.steps=1", f"client.lr={LR}"]
     words += ["client.batch_size=2000", "dtype=float64", "algorithm.weights=uniform", "device=cpu", "model.hidden=[16]"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return build_simulation(compose("train", words), torch.device("cpu"))[0]
@@ -63,7 +65,7 @@ def samples(sim: Simulation, client: int) -> tuple[Tensor, Tensor]:
 
 def training(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, lr: float, **options: Any) -> Iterator:
     """Yields (parameters, hook's state) after each step; parameters are rounded to float32, as a simulation's are."""
-    sim = simulation(dist.get_world_size())
+    sim = simulation()
     made = network(sim)
     kept = state(made)
     parallel = DistributedDataParallel(made, **options)
@@ -81,15 +83,12 @@ def training(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, 
 
 
 def main(rank: int, folder: Path) -> None:
-    """Train among two processes and among three, and save what came out."""
-    torch.set_num_threads(1)
-    for size in SIZES:
-        if rank < size:
-            store = dist.FileStore(str(folder / f"store {size}"), size)
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-            torch.save(trained(rank), folder / f"{rank} of {size}.pt")
-            dist.barrier()
-            dist.destroy_process_group()
+    """Train among the processes, and save what came out."""
+    store = dist.FileStore(str(folder / "store"), SIZE)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=SIZE)
+    torch.save(trained(rank), folder / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
     os._exit(0)  # without the interpreter's end, in which one of these processes was aborted once
 
 
@@ -99,7 +98,7 @@ def trained(rank: int) -> dict[str, Any]:
     for name, options in GATHERED.items():
         coder = fc.compressor(name, **options)
         steps = training(rank, lambda model, coder=coder: ddp.HookState(model, coder, lr=LR), ddp.all_gather_hook, 1.0)
-        thetas = [(next(steps)[0]) for _ in range(STEPS - 1)]
+        thetas = [next(steps)[0] for _ in range(GATHERED_STEPS - 1)]
         theta, kept, loss = next(steps)
         found[name] = torch.stack([*thetas, theta]), kept.count, loss
     small = {"bucket_cap_mb": 1e-3}  # several buckets, which DDP fills anew after the first step
@@ -135,7 +134,3 @@ def resumed(rank: int, state: Callable[[nn.Module], ddp.HookState], hook: Any, l
 
     steps = training(rank, again, hook, lr)
     return whole, [next(steps)[0] for _ in range(3)][-1]
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

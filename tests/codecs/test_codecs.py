@@ -1,10 +1,8 @@
 """Codecs outside of a simulation: every compressor's bytes and memory; the hooks for DistributedDataParallel."""
 
+import functools
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,8 @@ from fedcomp.core.folders import CONF
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.wire import Ledger, WireError
 from tests.codecs import ddp_process as ranked
-from tests.docs.pages import ROOT, block
+from tests.docs.pages import block
+from tests.forked import Forked
 
 NAMES = sorted(path.stem for path in (CONF / "compressor").glob("*.yaml"))
 X = torch.randn(13, 40, generator=torch.Generator().manual_seed(0))
@@ -95,28 +94,23 @@ DIM = 64 * 16 + 16 + 16 * 10 + 10
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder into which three processes wrote what they found."""
+def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of three processes found."""
     folder = tmp_path_factory.mktemp("ddp")
-    command = [sys.executable, "-m", "tests.codecs.ddp_process"]
-    running = [subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT) for rank in range(max(ranked.SIZES))]
-    assert [one.wait(timeout=300) for one in running] == [0] * len(running)
-    return folder
-
-
-@pytest.fixture(scope="module", params=ranked.SIZES)
-def together(request: pytest.FixtureRequest, trained: Path) -> list[dict[str, Any]]:
-    """What each process found among two or three."""
-    size = request.param
-    return [torch.load(trained / f"{rank} of {size}.pt", weights_only=False) for rank in range(size)]
+    running = [
+        Forked(functools.partial(ranked.main, rank, folder), [], folder, folder / f"shown {rank}")
+        for rank in range(ranked.SIZE)
+    ]
+    assert [one.wait(300) for one in running] == [0] * len(running), [one.shown() for one in running]
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(ranked.SIZE)]
 
 
 @pytest.mark.thorough
 def test_every_codec_gives_the_model_of_the_simulation_bit_for_bit(together) -> None:
     for name, options in ranked.GATHERED.items():
-        sim, ledger = ranked.simulation(len(together), name, **options), Ledger()
+        sim, ledger = ranked.simulation(name, **options), Ledger()
         state = sim.init()
-        for step in range(ranked.STEPS):
+        for step in range(ranked.GATHERED_STEPS):
             state, _ = sim.round(step, state, ledger)
             for found in together:
                 assert torch.equal(found[name][0][step], state.theta), f"{name}, step {step}"
@@ -126,12 +120,13 @@ def test_every_codec_gives_the_model_of_the_simulation_bit_for_bit(together) -> 
 
 @pytest.mark.thorough
 def test_bytes_carried_are_the_bits_and_what_fills_them_up(together) -> None:
+    steps = ranked.GATHERED_STEPS
     for found in together:
         for name in ("dense", "sign", "eden", "randk"):
             count = found[name][1]
-            assert count.carried == ranked.STEPS * -(-count.bits // ranked.STEPS // 8), name
+            assert count.carried == steps * -(-count.bits // steps // 8), name
         count = found["qsgd"][1]  # of varying length: eight bytes for each length, and up to the longest
-        assert count.bits / 8 + 8 * ranked.STEPS <= count.carried
+        assert count.bits / 8 + 8 * steps <= count.carried
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,8 @@ hetlora-pruned
 """Those whose rounds read back, as docs/performance.md says."""
 ROUNDS, FEDAVG = 2, fedavg(Sgd(lr=0.1, batch_size=4))
 SMALL = ["num_clients=60", "chunk_size=40"]
+FEW: dict[str, Any] = {"sizes": (5, 2, 1, 3), "chunk_size": 3}
+"""Clients of options and codecs: one has a step more than the others, and where all four take part one is a chunk."""
 
 
 BOTH = [(choice, recorded) for choice in PLAIN for recorded in (True, False)]
@@ -75,7 +78,7 @@ def test_rounds(choice: str, recorded: bool) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
 def test_rounds_with_options(case) -> None:
-    simulation = drawn(case.simulation(chunk_size=2), ROUNDS)
+    simulation = drawn(case.simulation(**FEW), ROUNDS)
     _run(simulation, recorded=True, reads=case.name in READERS.split())
 
 
@@ -87,7 +90,7 @@ def _with_codec(case, feedbacks: Iterable[Feedback], ways: Iterable[bool]) -> It
         with suppress(ValueError):  # parts that do not go together
             coded = Compressor(case.codec, feedback, estimator)
             algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), *((DENSE, coded) if down else (coded, DENSE)))
-            simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
+            simulation = drawn(world.simulation(algorithm, **FEW), ROUNDS)
             simulation.init()
             yield simulation
 
