@@ -80,7 +80,7 @@ def test_every_option_of_the_config_group(path):
         with pytest.raises(ValueError, match=r"model=hf (needs|reads)"):
             made(instantiate(options(path)), CIFAR)
         return
-    digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic")
+    digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic", "principal_direction")
     shape = DIGITS if digits else CIFAR
     model = made(instantiate(options(path)), shape)
     theta, stats = model.init(KEY)
