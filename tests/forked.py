@@ -17,7 +17,7 @@ context = multiprocessing.get_context("fork")
 
 
 class Forked:
-    """A process that does `main()`.
+    """A process that does `main()`, and ends with the tests at the latest.
 
     Args:
         argv: its command line, with the name of the program. folder: where it runs. shown: the file that it writes to.
@@ -25,7 +25,7 @@ class Forked:
 
     def __init__(self, main: Callable[[], object], argv: list[str], folder: Path, shown: Path) -> None:
         self._shown = shown
-        self._process = context.Process(target=self._do, args=(main, argv, folder))
+        self._process = context.Process(target=self._do, args=(main, argv, folder), daemon=True)
         self._process.start()
 
     def _do(self, main: Callable[[], object], argv: list[str], folder: Path) -> None:
