@@ -3,7 +3,7 @@
 Shape legend: N clients, A of a chunk, P models of each, D parameters.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,34 +12,18 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.core.cohort import Cohort
-from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Payload, WireLink
+from tests.algorithm import heterogeneous
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Implements `LocalData` for losses (x - b_i)^T H (x - b_i) / 2, in float64."""
-
-    ids: Tensor
-    hessian: Tensor
-    centres: Tensor
-    loop_runner: None = None
-
-    def batches(self, batching: Any) -> Iterator[tuple[Tensor, Tensor, None]]:
-        for _ in range(batching.steps or 1):
-            yield self.centres, self.centres, None
-
-    def num_steps(self, batching: Any) -> Tensor:
-        return torch.full_like(self.ids, batching.steps or 1)
+class Chunk(heterogeneous.Chunk):
+    """Clients that tell the losses of several models."""
 
     def losses(self, theta: Tensor, batch: Any, step: int) -> tuple[Tensor, Tensor]:
-        error = theta.double() - batch.x[:, None]
-        return ((error @ self.hessian) * error).sum(2) / 2, batch.stats[:, None].expand(-1, theta.shape[1], -1)
-
-    def gradient(self, theta: Tensor, batch: Any, step: int) -> Gradient:
-        grad = ((theta.double() - batch.x) @ self.hessian).to(theta.dtype)
-        return Gradient(grad, self.losses(theta[:, None], batch, step)[0][:, 0].to(theta.dtype), batch.stats)
+        rows = batch.x[:, 0]
+        error = theta.double() - self.centres[rows, None]
+        return ((error @ self.hessians[rows]) * error).sum(2) / 2, batch.stats[:, None].expand(-1, theta.shape[1], -1)
 
 
 @dataclass(frozen=True)
@@ -65,7 +49,7 @@ class Quadratics:
         return (len(self.hessian),)
 
     def chunk(self, ids: Tensor) -> Chunk:
-        return Chunk(ids, self.hessian, self.centres[ids])
+        return Chunk(ids, self.hessian.expand(self.num_clients, -1, -1), self.centres)
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
         return map(function, pieces)

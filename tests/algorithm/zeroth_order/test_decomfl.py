@@ -142,8 +142,8 @@ def _estimates(two_point: TwoPoint, objective: Quadratics, x: Tensor, num: int, 
     numbers = torch.arange(draws)
     z = two_point.directions(numbers, num, 0, len(x))
     y = x.double().expand(draws, -1)
-    data = Chunk(numbers, objective.hessian, objective.centres[:1].expand(draws, -1))
-    batch = Batch(data.centres, data.centres, None, NOTHING.expand(draws, -1))
+    data = Chunk(numbers, objective.hessian.expand(draws, -1, -1), objective.centres[:1].expand(draws, -1))
+    batch = Batch(numbers[:, None], numbers[:, None], None, NOTHING.expand(draws, -1))
     centre = data.losses(y[:, None], batch, 0)[0][:, 0] if two_point.at_centre else None
     g, _ = two_point.scalars(data, y, z, batch, 0, centre)
     return (g.double()[:, :, None] * z.double()).mean(1)
