@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).resolve().parents[1] / ".ci" / "run"
-BEFORE = [{"setup"}, {"docs", "check"}, {"test"}, {"thorough"}]
-ALONE = [*BEFORE, {"processors"}, {"hf"}]
+BEFORE = [{"setup"}, {"docs", "check"}, {"test"}, {"thorough on avx2"}]
+ALONE = [*BEFORE, {"processors CAPABILITIES=default"}, {"hf"}]
 
 if not RUN.exists():
     pytest.skip(".ci/run is only in the project's own folder", allow_module_level=True)
@@ -65,7 +65,7 @@ def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path
 def test_the_newest_other_python(tmp_path: Path, main: str, found: dict[str, int], newest: str) -> None:
     python = tmp_path / newest if "/" in newest else newest
     steps = [{"setup", f".venv-newest/.ready NEWEST_PYTHON={python}"}, *BEFORE[1:]]
-    steps += [{".venv/.hf", f"newest NEWEST_PYTHON={python} on default"}, {"processors CAPABILITIES=avx2"}, {"hf"}]
+    steps += [{".venv/.hf", f"newest NEWEST_PYTHON={python} on default"}, {"hf"}]
     assert _calls(tmp_path, main, found, steps) == steps
 
 
