@@ -88,6 +88,12 @@ def test_a_folder_is_read_once_and_first_values_come_from_the_key(folder, monkey
     assert all(torch.equal(tensor, twin.frozen[name]) for name, tensor in model.frozen.items())
 
 
+def test_random_weights_are_the_same_for_every_seed() -> None:
+    first, second = (built(key=KEY.fold_in(seed)).frozen for seed in range(2))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
 def test_the_first_outputs_are_the_folders(folder) -> None:
     import transformers
 
