@@ -15,6 +15,7 @@ from fedcomp.reporting.tables.quantities import (
     PER_RECEIVER,
     TIMES,
     Column,
+    Mean,
     Value,
     quality_columns,
     target_columns,
@@ -127,15 +128,19 @@ def _cell(column: Column, value: Value, group: RunGroup) -> str:
     num_seeds, mean = column.num_seeds(group), value.mean
     if mean is None:
         return f"not reached (0 of {num_seeds})" if column.reached and num_seeds else "–"
-    if column.show_mean is None or mean.deviation is None:
-        text = column.show(mean.mean)
-    else:
-        text = column.show_mean(mean.mean, mean.deviation)
+    text = _shown(column, mean)
     if column.reached and mean.num_seeds < num_seeds:
         text += f" ({mean.num_seeds} of {num_seeds})"
     if value.paper is not None:
         text += f" ({column.show(value.paper.mean)})"
     return text
+
+
+def _shown(column: Column, mean: Mean) -> str:
+    """`97.31 ± 0.12`; `97.31` of a single seed, or where people see the mean alone."""
+    if column.show_mean is None or mean.deviation is None:
+        return column.show(mean.mean)
+    return column.show_mean(mean.mean, mean.deviation)
 
 
 def _raw(column: Column, value: Value, counted: bool) -> dict[str, object]:
@@ -163,13 +168,13 @@ def _best(column: Column, values: Sequence[Value], groups: Sequence[RunGroup]) -
     for setting in dict.fromkeys(one.setting for one in groups):
         own = [row for row, one in enumerate(groups) if one.setting == setting]
         means = {
-            row: mean.mean
+            row: mean
             for row in own
             if (mean := values[row].mean) and math.isfinite(mean.mean) and mean.num_seeds == len(groups[row].runs)
         }
         if column.better is None or len(own) < 2 or not means:
             continue
-        top = column.show((max if column.better == "high" else min)(means.values()))
-        first = {row for row, mean in means.items() if column.show(mean) == top}
+        top = (max if column.better == "high" else min)(mean.mean for mean in means.values())
+        first = {row for row, mean in means.items() if _shown(column, mean) == _shown(column, replace(mean, mean=top))}
         winners |= first if len(first) < len(own) else set()
     return winners

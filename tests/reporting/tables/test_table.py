@@ -56,6 +56,15 @@ def test_markdown(make_run: MakeRun, tmp_path: Path) -> None:
     assert rows[3] == "| topk | 30.00 | 30.00 | 0.700 | 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 1 |"
 
 
+def test_the_best_mean_is_bold_to_the_last_digit_that_is_shown(make_run: MakeRun, tmp_path: Path) -> None:
+    for method, losses in (("sign", (0.2391, 0.2393)), ("topk", (0.2389, 0.2390)), ("dense", (0.23, 0.25))):
+        for seed, loss in enumerate(losses):
+            make_run(method, seed, [], lines=[{"test/loss": loss}])
+    rows = formats.to_markdown(table.build(group(read_runs([tmp_path])))).splitlines()[2:]
+    found = {row.split(" | ")[1].split(" ± ")[0] for row in rows}
+    assert found == {"0.23920", "**0.238950", "0.240"}
+
+
 def test_paper_counts_stand_in_brackets_and_in_columns_of_the_csv(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.8])
     make_run("topk", 0, [0.1, 0.3], extra={"paper/bpp/uplink": 0.5, "paper/bpp/downlink": 32.0})
