@@ -46,6 +46,8 @@ def test_errors_of_estimates_and_metrics_without_a_test() -> None:
     assert [one.key for one in qualities([mean])] == ["mse", "test/error"]
     assert [one.key for one in qualities([mean, bare])] == ["mse", "test/error", "cost"]
     assert recorded([mean]) == ["mse", "test/error", "x"]
+    model = RecordedRun(Path("model"), {}, 0, "finished", lines=[{"mse": 2.0, "test/loss": 1.0}])
+    assert recorded([model]) == ["test/loss", "mse"]
     assert (metric("mse").title, metric("mse").show(0.03125), metric("mse").best([2.0, 1.0])) == ("mse", "0.0312", 1.0)
     assert (metric("test/accuracy").show(0.5), metric("test/accuracy").title) == ("50.00", "test accuracy (%)")
 
