@@ -122,7 +122,7 @@ def _piece(path: Path, lines: Iterable[Mapping[str, Any]]) -> Piece:
 
 
 _INSPECT = """
-import json, os, sys, tempfile
+import json, os, sys, tempfile, traceback
 from wandb.cli.cli import cli
 for path in json.load(sys.stdin):
     with tempfile.TemporaryFile("w+") as said:
@@ -131,6 +131,9 @@ for path in json.load(sys.stdin):
             cli(["leet", "inspect", "--json", path])
         except SystemExit as end:
             status = end.code
+        except Exception:
+            status = 1
+            traceback.print_exc()
         said.seek(0)
         print(json.dumps({"ended": status, "said": said.read()}), flush=True)
 """
@@ -139,7 +142,7 @@ for path in json.load(sys.stdin):
 def _inspected(paths: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
     """What W&B shows of each file, whose end may be torn."""
     given = json.dumps([str(path.resolve()) for path in paths])
-    command = [sys.executable, "-c", _INSPECT]
+    command = [sys.executable, "-P", "-c", _INSPECT]  # no module of the runs' folder is imported
     shown = subprocess.run(command, input=given, capture_output=True, text=True, cwd=paths[0].parent)
     left, lines = list(reversed(paths)), list[dict[str, Any]]()
     for line in shown.stdout.splitlines():

@@ -70,8 +70,10 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys, monkeypatch: pytest
     broken = tmp_path / "offline-run-1" / "run-1.wandb"
     broken.parent.mkdir()
     broken.write_bytes(os.urandom(100))
+    (broken.parent / "wandb.py").write_text("open('ran', 'w')")  # a folder that somebody gave us
     assert main([str(tmp_path), "--wandb"]) == 2
-    assert "W&B cannot read" in capsys.readouterr().err
+    assert f"W&B cannot read {broken}" in capsys.readouterr().err
+    assert not (broken.parent / "ran").exists()
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
     with pytest.raises(ValueError, match="WANDB_ENTITY is not set"):
         wandb_workspace.publish("", "bits", "title", "table")
