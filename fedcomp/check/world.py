@@ -85,7 +85,7 @@ def simulation(
 ) -> Simulation:
     """A simulation of the algorithm with these clients; participation None: some of them, or all if it needs them."""
     key = RUN
-    data = data or dataset()
+    data = dataset() if data is None else data.to(torch.device("cpu"))  # as before a run moves it
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))

@@ -38,13 +38,14 @@ class TunableOperation:
         about: plain values, all that the time of a candidate depends on besides the device.
         candidates: forms that are worth measuring there, the default first; a single one leaves no choice.
         run: computes the operation forwards and backwards in one of these forms: the output and all gradients.
-        tolerance: what two of them may differ by, as a share of the norm.
+        tolerance: what two of them may differ by, as a share of the norm. exact: the same in float64.
     """
 
     about: dict[str, Any]
     candidates: tuple[str, ...]
     run: Callable[[str], tuple[Tensor, ...]]
     tolerance: float
+    exact: Callable[[], tuple[Tensor, ...]] | None = None
 
 
 @runtime_checkable

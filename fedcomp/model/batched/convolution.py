@@ -9,8 +9,8 @@ Shape legend: M clients, B batch, C channels, O output channels, H height, W wid
 G = M times the convolution's own groups.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcomp.core.accelerated import code_of, tolerance_of
+from fedcomp.model.batched import unfolded
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.tunable import FORMS, TunableOperation, Workload
 from fedcomp.random.keys import Key
@@ -72,22 +73,26 @@ class Convolution:
 
     def tunable(self, x: Tensor, state: Pass, size: Workload, trained_before: bool) -> TunableOperation:
         """This convolution on such inputs; trained_before: whether their gradient is needed, for layers before it."""
-        parameters = list(state.parameters)
-        places = [self.weight]
-        if self.bias is not None and state.parameters[self.bias].stride(0):
+        parameters, places = state.parameters, [self.weight]
+        if self.bias is not None and parameters[self.bias].stride(0):
             places.append(self.bias)
-        for place in places:
-            parameters[place] = parameters[place].detach().clone().requires_grad_()
-        x = x.detach().requires_grad_(trained_before)
-        leaves = [*([x] if trained_before else []), *(parameters[place] for place in places)]
-
         above: list[Tensor] = []
 
-        def both_ways(form: str) -> tuple[Tensor, ...]:
-            y = replace(self, form=form)(x, replace(state, parameters=parameters))
+        def both_ways(form: str, exactly: bool = False) -> tuple[Tensor, ...]:
+            inputs, own = x.detach(), [parameters[place].detach() for place in places]
+            if exactly:
+                inputs, own = inputs.double(), [one.double() for one in own]
+            leaves = [*([inputs] if trained_before else []), *own]
+            for leaf in leaves:
+                leaf.requires_grad_()
+            given = list(parameters) if not exactly else [one.double() for one in parameters]
+            for place, one in zip(places, own, strict=True):
+                given[place] = one
+            products = None if exactly else state.products
+            y = replace(self, form=form)(inputs, replace(state, parameters=given, products=products))
             if not above:
                 above.append(like_samples(TRIAL.fold_in("above"), y))
-            return y.detach(), *torch.autograd.grad(y, leaves, above[0])
+            return y.detach(), *torch.autograd.grad(y, leaves, above[0].to(y.dtype))
 
         about = {
             "clients": size.clients,
@@ -98,7 +103,8 @@ class Convolution:
             "input gradient": trained_before,
         }
         tolerance = tolerance_of(state.products, size.device)
-        return TunableOperation(about, candidates_on(size.device, size.clients), both_ways, tolerance)
+        candidates, exact = candidates_on(size.device, size.clients), partial(both_ways, FORMS[0], exactly=True)
+        return TunableOperation(about, candidates, both_ways, tolerance, exact)
 
     def _grouped(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
@@ -124,14 +130,13 @@ class Convolution:
         return _STREAMS.convolved(x, weight, bias, (self.stride, (0, 0), self.dilation, self.groups))
 
     def _unfolded(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
-        margins = self._margins(kernel)
+        margins = self._margins(weight.shape[3:])
         x = functional.pad(x, margins) if any(margins) else x
-        if x.device.type == "cpu":
-            patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
-            columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
-        else:
-            columns = unfolded_by_views(x, kernel, self.dilation, self.stride, groups)
+        if x.device.type != "cpu":
+            return unfolded.convolved(x, weight, bias, (self.stride, self.dilation, self.groups))
+        kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
+        patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
+        columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
         rows = weight.reshape(groups, -1, columns.shape[1])
         y = torch.bmm(rows, columns) if bias is None else torch.baddbmm(bias.reshape(groups, -1, 1), rows, columns)
         sizes = zip(x.shape[2:], kernel, self.stride, self.dilation, strict=True)
@@ -148,22 +153,6 @@ class Convolution:
         assert not isinstance(self.padding, str)
         above, left = self.padding
         return [left, left, above, above]
-
-
-def unfolded_by_views(
-    x: Tensor, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int], groups: int
-) -> Tensor:
-    """[G, K, B*L] the patches of x [B, C, H, W] as columns: what `functional.unfold` gives, by views and one copy.
-
-    On CUDA torch's own launches a kernel for each sample. The gradients of both differ in the order of their sums.
-    """
-    patches = x
-    for dim, side, step, apart in zip((2, 3), kernel, dilation, stride, strict=True):
-        patches = patches.unfold(dim, step * (side - 1) + 1, apart)  # [B, C, H', W', kernel height, kernel width]
-    if tuple(dilation) != (1, 1):
-        patches = patches[..., :: dilation[0], :: dilation[1]]
-    columns = patches.permute(1, 4, 5, 0, 2, 3)
-    return columns.reshape(groups, -1, columns.shape[3] * columns.shape[4] * columns.shape[5])
 
 
 def like_samples(key: Key, x: Tensor) -> Tensor:

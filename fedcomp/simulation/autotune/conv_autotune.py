@@ -162,7 +162,8 @@ def _agrees(operation: TunableOperation, form: str, plain: str) -> bool:
     """Whether output and gradients in this form are those in the plain one."""
     about = f"weights {operation.about['weight']} on inputs {operation.about['input']}"
     works = partial(operation.run, form), partial(operation.run, plain)
-    return form == plain or Form(f"{form} convolutions", plain).agrees(about, *works, operation.tolerance)
+    tried = Form(f"{form} convolutions", plain)
+    return form == plain or tried.agrees(about, *works, operation.tolerance, exact=operation.exact)
 
 
 def _time_forms(operation: TunableOperation, device: torch.device, graphs: bool) -> Seconds:
