@@ -98,7 +98,8 @@ class CountSketch(Codec):
         for row, part in enumerate(cells.view(-1, self.rows, columns).unbind(1)):
             buckets, signs = self._hashes(row, columns, common)
             own.append(part.index_select(1, buckets) * signs)
-        return own[0] if self.rows == 1 else torch.stack(own).median(0).values
+        # The lower median, as torch's: of that, torch says on a GPU that its indices are not deterministic.
+        return torch.stack(own).sort(0).values[(self.rows - 1) // 2]
 
     def touched(self, positions: Tensor, common: SharedKnowledge) -> Tensor:
         """[r c] bool: the cells that entries `positions` [k] are added to."""
