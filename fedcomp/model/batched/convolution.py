@@ -132,16 +132,7 @@ class Convolution:
     def _unfolded(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         margins = self._margins(weight.shape[3:])
         x = functional.pad(x, margins) if any(margins) else x
-        if x.device.type != "cpu":
-            return unfolded.convolved(x, weight, bias, (self.stride, self.dilation, self.groups))
-        kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
-        patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
-        columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
-        rows = weight.reshape(groups, -1, columns.shape[1])
-        y = torch.bmm(rows, columns) if bias is None else torch.baddbmm(bias.reshape(groups, -1, 1), rows, columns)
-        sizes = zip(x.shape[2:], kernel, self.stride, self.dilation, strict=True)
-        height, width = ((size - step * (side - 1) - 1) // stride + 1 for size, side, stride, step in sizes)
-        return y.flatten(0, 1).unflatten(1, (x.shape[0], height, width)).transpose(0, 1)
+        return unfolded.convolved(x, weight, bias, (self.stride, self.dilation, self.groups))
 
     def _margins(self, kernel: torch.Size) -> list[int]:
         """Zeros left, right, above and below, as `functional.pad` takes them."""

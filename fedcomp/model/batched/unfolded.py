@@ -1,7 +1,7 @@
-"""Convolutions of M clients as batched matrix products over patches, forwards and backwards, for a GPU.
+"""Convolutions of M clients as batched matrix products over patches, forwards and backwards.
 
-A weight's gradient is a product of few rows and columns over B*L patches, which one block of threads a client would
-add up alone: it is cut into pieces of patches, and their sums are added. Columns and outputs lie channels last, so
+A weight's gradient is a product of few rows and columns over B*L patches, which on a GPU one block of threads a client
+would add up alone: patches are cut into pieces, and their sums are added. Columns and outputs lie channels last, so
 nothing but patches is copied.
 
 Shape legend: M clients, B batch, C channels, O output channels, H height, W width, k a side of the kernel, L patches of
