@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcomp.algorithm.contract import Models
-from fedcomp.core.accelerated import Verdicts, judged_by
+from fedcomp.core.accelerated import AGREES, Verdicts, close, judged_by, plainly
 from fedcomp.dataset.images import digits
 from fedcomp.model.batched.backward import compiled_network
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork, CompiledPerceptron
@@ -279,3 +279,21 @@ def test_wide_convolutions_and_other_products_are_not_compiled() -> None:
     assert type(build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification", (), "bf16")) is Perceptron
     assert type(build(lambda: cnn4((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
     assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification", (), "bf16")) is Stacked
+
+
+def test_masks_over_weights_of_one_magnitude_are_compiled() -> None:
+    """Sums of them are exactly zero in many places, where rounding turns a ReLU on in one form and off in the other."""
+    generator = torch.Generator().manual_seed(3)
+    model = build(lenet5, KEY, (1, 28, 28), 10, "classification")
+    signs = torch.randint(0, 2, (3, model.dim), generator=generator) * 2.0 - 1
+    theta = 0.1 * signs * (torch.rand(3, model.dim, generator=generator) < 0.5)
+    bytes_ = torch.zeros(3, 8, 1, 28, 28)
+    bytes_[..., 8:20, 8:20] = torch.randint(0, 256, (3, 8, 1, 12, 12), generator=generator)
+    given = Batch(bytes_ / 127.5 - 1, torch.arange(8).expand(3, 8), None, torch.zeros(3, 0))
+    with judged_by(Verdicts()) as verdicts:
+        model.gradient(theta, given)
+    assert verdicts.found["compiled networks: gradients"] == AGREES
+    apart = compiled_network.without_ties(theta)
+    with plainly():
+        expected = model.gradient(apart, given)
+    assert close(model.gradient(apart, given).grad, expected.grad, 1e-5)
