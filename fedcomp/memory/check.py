@@ -7,6 +7,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -25,6 +26,9 @@ MOST_ROWS = 20
 """More rows of D floats than any method holds for a client of its cohort."""
 PROBE_ROWS = 8 * MOST_ROWS
 """More than the rounds of a handful of clients hold."""
+SMALL = 1 << 22
+"""Clients times parameters up to which a state is made to be weighed: for `meta` tensors, without values, torch imports
+its compiler, which takes 1.5 s."""
 FAR = 4
 """A run whose upper estimate is this many times below the free memory is not probed."""
 
@@ -48,8 +52,10 @@ class MemoryNeed:
 
 
 def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict[str, int]:
-    """Bytes of every part of the algorithm's state, without allocating it."""
-    theta, stats = torch.empty(model.dim, device="meta"), torch.empty(model.num_stats, device="meta")
+    """Bytes of every part of the algorithm's state, which is allocated only where it is small."""
+    small = num_clients * model.dim <= SMALL
+    made = partial(torch.linspace, -1, 1) if small else partial(torch.empty, device="meta")
+    theta, stats = made(model.dim), made(model.num_stats)
     setup = Setup(num_clients, tensors_of(model), Key())
     return {name: tensor.nbytes for name, tensor in flatten(algorithm.init(theta, stats, setup)).items()}
 
