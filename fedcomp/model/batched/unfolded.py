@@ -58,9 +58,8 @@ class _Unfolded(torch.autograd.Function):
         columns, rows = ctx.saved_tensors
         x_shape, weight_shape, patches_shape, bias_shape = ctx.shapes
         groups, num_patches, num_values = columns.shape
-        above = (
-            gradient.permute(0, 2, 3, 1).reshape(num_patches, groups, -1).transpose(0, 1).contiguous()
-        )  # [G, B*L, O]
+        above = gradient.permute(0, 2, 3, 1).reshape(num_patches, groups, -1)
+        above = above.transpose(0, 1).contiguous()  # [G, B*L, O]
         for_x = for_weight = for_bias = None
         if ctx.needs_input_grad[0]:
             for_x = folded(torch.bmm(above, rows).view(patches_shape), x_shape, ctx.options)
