@@ -58,7 +58,7 @@ of five rates, some chosen near chance; dense messages have 32 bits; clients cou
 ({"; ".join(by_samples)}) or alike ({"; ".join(alike)}), as
 each method has it by default.
 
-{ROTATION_BEFORE}
+{ROTATION_BEFORE.format(exception="")}
 
 {results(whole, task)}
 
