@@ -6,15 +6,18 @@ Between the two, tiny rounds of the run decide (`probe.py`).
 Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.pytree import flatten
-from fedcomp.memory.probe import probe
+from fedcomp.memory.probe import LiveTensors, probe
 from fedcomp.model.chunking import client_bytes, forward_bytes
 from fedcomp.model.contract import AnyModel, TaskModel, frozen_of, tensors_of
 from fedcomp.random.keys import Key
@@ -29,6 +32,8 @@ PROBE_ROWS = 8 * MOST_ROWS
 SMALL = 1 << 22
 """Clients times parameters up to which a state is made to be weighed: for `meta` tensors, without values, torch imports
 its compiler, which takes 1.5 s."""
+MOST = 1 << 28
+"""Bytes at which the making of such a state ends, as of one that grows with the square of D."""
 FAR = 4
 """A run whose upper estimate is this many times below the free memory is not probed."""
 
@@ -53,11 +58,16 @@ class MemoryNeed:
 
 def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict[str, int]:
     """Bytes of every part of the algorithm's state, which is allocated only where it is small."""
-    small = num_clients * model.dim <= SMALL
-    made = partial(torch.linspace, -1, 1) if small else partial(torch.empty, device="meta")
-    theta, stats = made(model.dim), made(model.num_stats)
     setup = Setup(num_clients, tensors_of(model), Key())
-    return {name: tensor.nbytes for name, tensor in flatten(algorithm.init(theta, stats, setup)).items()}
+
+    def parts(made: Callable[[int], Tensor]) -> dict[str, int]:
+        state = algorithm.init(made(model.dim), made(model.num_stats), setup)
+        return {name: tensor.nbytes for name, tensor in flatten(state).items()}
+
+    if num_clients * model.dim <= SMALL:
+        with contextlib.suppress(MemoryError, RuntimeError), LiveTensors(MOST):
+            return parts(partial(torch.linspace, -1, 1))
+    return parts(partial(torch.empty, device="meta"))
 
 
 def check_memory(

@@ -8,6 +8,7 @@ long as it occurs at the same moment of the round, so that these rounds give it 
 Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
 
+import math
 import weakref
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,10 +83,14 @@ def _peak(simulation: Simulation, donate_state: bool) -> int:
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of the tensors that operations read or make, while they live."""
+    """Counts the bytes of the tensors that operations read or make, while they live.
 
-    def __init__(self) -> None:
+    Raises MemoryError where these are more than `most` at once.
+    """
+
+    def __init__(self, most: float = math.inf) -> None:
         super().__init__()
+        self.most = most
         self.peak = self._bytes = 0
         self._known: dict[int, weakref.finalize[Any, Any]] = {}
 
@@ -111,6 +116,8 @@ class LiveTensors(TorchDispatchMode):
         self._bytes += size
         self.peak = max(self.peak, self._bytes)
         self._known[name] = weakref.finalize(storage, forget)
+        if self._bytes > self.most:
+            raise MemoryError
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

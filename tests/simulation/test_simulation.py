@@ -13,6 +13,7 @@ from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, take_rows
+from fedcomp.memory import check as memory
 from fedcomp.memory.check import check_memory, state_bytes
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, MemoryGrowthMonitor, check_finite, has_diverged
@@ -175,6 +176,23 @@ def test_state_bytes_are_counted_without_allocating() -> None:
     assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
     assert parts["theta"] == 4 * sim.model.dim
     assert check_memory(sim, 3, 4, torch.device("cpu")) is None
+
+
+def test_a_state_is_made_to_be_weighed_only_where_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    class Seen(FedAvg):
+        def init(self, theta, stats, setup):
+            devices.append(theta.device.type)
+            return super().init(theta, stats, setup)
+
+    algorithm = Seen(FULL_BATCH, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), DENSE)
+    model = world.simulation(algorithm).model
+    devices.clear()
+    made = state_bytes(algorithm, model, 3)
+    monkeypatch.setattr(memory, "MOST", 4 * model.dim)  # of theta alone
+    assert state_bytes(algorithm, model, 3) == made
+    assert devices == ["cpu", "cpu", "meta"]
 
 
 FEEDBACK = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), Compressor(TopK(0.2), ErrorFeedback()), Compressor(Dense()))
