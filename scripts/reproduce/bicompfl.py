@@ -11,6 +11,9 @@ from scripts.reproduce.printed import beside
 from scripts.reproduce.records import Folder, Records
 
 EXPERIMENTS = (*TABLES.values(), *bicompfl_gaps.EXPERIMENTS)
+_ONE_TABLE = """\
+`make reproduce PAPER=bicompfl SCALE=paper` runs them all ([hours](index.md)). For one of their runs give table 5's
+command one method, one seed and the table's `experiment/bicompfl/data@_global_` and `split@_global_`."""
 
 
 def page(folder: Folder) -> str:
@@ -49,16 +52,21 @@ masks follow the posteriors only partly. CSER and LIEC average every 50 rounds.
 
 
 def _sections(records: dict[str, Records]) -> str:
-    parts = []
     printed = published.load("bicompfl")
-    for number, (_, _, title) in TITLES.items():
-        own = records[number]
-        text = f"## Table {number}: {title}\n\n{made_with(TABLES[number], own)}"
+    parts = []
+    for number, own in records.items():
         if own:
             rows = {row.method: row for row in printed if row.table == number}
-            shown = beside(rows, own, [("expected mask (%)", _expected)])
-            text += f"\n\n{shown}\n\n{picture('Accuracy against bits', f'bicompfl_table_{number}.png', own)}"
-        parts.append(text)
+            parts += [
+                f"## Table {number}: {TITLES[number][-1]}",
+                made_with(TABLES[number], own),
+                beside(rows, own, [("expected mask (%)", _expected)]),
+                picture("Accuracy against bits", f"bicompfl_table_{number}.png", own),
+            ]
+    if missing := [
+        f"- table {number}, {TITLES[number][-1]}: not run yet." for number, own in records.items() if not own
+    ]:
+        parts += ["## Further tables", "\n".join(missing), _ONE_TABLE]
     return "\n\n".join(parts)
 
 
