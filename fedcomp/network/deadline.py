@@ -91,7 +91,8 @@ class Deadline:
                 f"the fastest client, {one.clients[int(seconds.argmin())]}, takes {seconds.min():.3g} s; rounds go on "
                 "as if empty"
             )
-        return self._on_time(cohort, one, legs.late) if self._inverse or legs.late.any() else cohort
+        changes = legs.late.any() or (self._inverse and cohort.size)
+        return self._on_time(cohort, one, legs.late) if changes else cohort
 
     def check(self, legs: Legs) -> None:
         """Before the first round, whether anybody could be on time with the messages of such a round.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.compressor.predictors import Aggregate
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, Run, problem
 from tests.looped import looped
@@ -78,6 +79,14 @@ def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
         assert run.bits()["downlink"] == down + extra
         assert run.bits()["uplink"] == 3 * 4 * WORD
     assert float(run.metrics["predictor/ratio"]) > 0
+
+
+def test_a_decayed_mean_decays_once_whatever_goes_down() -> None:
+    """Clients predict half of the last mean, whether it comes beside the model or as what goes down."""
+    half = Compressor.of(TOP4, predictor=Aggregate(0.5))
+    beside, alone = (Run(_fedavg(half, sends=sends), problem(0)).states(4) for sends in ("model", "mean_update"))
+    for state, wanted in zip(beside, alone, strict=True):
+        torch.testing.assert_close(state.theta, wanted.theta)
 
 
 def test_ratio_is_its_closed_form() -> None:

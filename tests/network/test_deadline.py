@@ -144,6 +144,14 @@ def test_a_deadline_that_nobody_meets_is_said_once_and_rounds_go_on() -> None:
     assert recorder.metrics()["deadline/late"] == 1
 
 
+def test_a_round_for_which_nobody_was_drawn() -> None:
+    for weights in ("renormalise", "inverse", "lost"):
+        deadline, legs = Deadline(clock(deadline=2.0, deadline_weights=weights), np.ones(2)), Legs(())
+        assert deadline.decide(Cohort.of((), torch.zeros(0)), legs).size == 0
+        assert legs.late is not None
+        assert not len(legs.late)
+
+
 @looped(
     "legs, options, says",
     [

@@ -5,7 +5,8 @@ Client i steps along g_i(y) - c_i + c. Over its K_i steps of length eta_l from x
     (x - y_i) / (K_i eta_l) + c_i - c,
 
 the new c_i (option II). It needs the round's own learning rate, and the client's own number of steps; with momentum,
-Adam or clipping a step is no multiple of the corrected gradient.
+Adam or clipping a step is no multiple of the corrected gradient. In a round whose learning rate is 0, the last one of
+`client.schedule=cosine` or `linear`, nobody moves, which says nothing of gradients: c_i stays.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
@@ -116,7 +117,8 @@ def train_corrected(
     Args:
         start: [D] x. control: [D] c. stats: [C]. own: [M, D] c_i of the cohort.
     Returns:
-        the changes y_i - x [M, D] as `value` of the result, (x - y_i) / (K_i eta_l) - c [M, D], and K_i [M, 1].
+        the changes y_i - x [M, D] as `value` of the result; (x - y_i) / (K_i eta_l) - c [M, D], by which c_i is to
+        change, 0 at a learning rate of 0; and K_i [M, 1].
     """
     lr = client.learning_rate(ctx.progress)
 
@@ -124,6 +126,8 @@ def train_corrected(
         hook = shifted_gradient(data, control - own)
         result = client.run(data, theta, stats, ctx.progress, hook)
         change, num_steps = result.value.sub_(theta), data.num_steps(client.batching)[:, None]
+        if not lr:
+            return replace(result, value=change), torch.zeros_like(change), num_steps
         mean = change / (-lr * num_steps.clamp(min=1))
         return replace(result, value=change), mean.sub_(control), num_steps
 

@@ -108,7 +108,7 @@ class FedBAT(Algorithm):
 
         Metrics, one value a client: `bat/alpha` mean over tensors; `bat/alpha_growth` alpha / alpha_0; `bat/at_bound`
         share of tensors whose alpha is at a bound; `bat/clipped` share of entries beyond alpha; `bat/error`
-        ||S(m, alpha) - m||^2 / ||m||^2.
+        ||S(m, alpha) - m||^2 / ||m||^2, 0 where m is 0.
         """
         down = CompressedDownlink.of(self.downlink)
         start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
@@ -130,14 +130,14 @@ class FedBAT(Algorithm):
         mean = part.put(rest.put(start, dense - kept), mean)
         step, optimizer = self.server.step(mean, state.optimizer)
         theta, stats, downlink = down.send_change(state.theta, state.theta + step, stats, downlink, cohort, ctx)
-        error = self.decoded(signs, alpha, sizes) - m
+        error, size = self.decoded(signs, alpha, sizes) - m, m.square().sum(1)
         metrics = {
             **training_metrics(local),
             "bat/alpha": alpha.mean(1),
             "bat/alpha_growth": (log - first).exp().mean(1),
             "bat/at_bound": 1 - sizes.is_free(log).to(torch.float32).mean(1),
             "bat/clipped": (m.abs() > sizes.spread(alpha)).to(torch.float32).mean(1),
-            "bat/error": error.square().sum(1) / m.square().sum(1).clamp(min=torch.finfo(m.dtype).tiny),
+            "bat/error": torch.where(size > 0, error.square().sum(1) / size.clamp(min=torch.finfo(m.dtype).tiny), 0.0),
             **servers_memory(downlink, step),
         }
         return FedBATState(theta, stats, downlink, optimizer), metrics
@@ -169,7 +169,8 @@ class FedBAT(Algorithm):
             local = self.client.run(data, zero, stats, ctx.progress, self._hook(data, start, rate, part, key))
             theta, log, first = local.value.split((dim, num, num), 1)
             steps = data.num_steps(self.client.batching)
-            none = (steps <= self.plain_steps(steps))[:, None]  # such a client has not come to its alpha_0
+            # Such a client has not come to its alpha_0, or, at a rate of 0, has not moved to it.
+            none = (steps <= self.plain_steps(steps))[:, None] | (rate == 0)
             own = self._first_log(part.take(theta), self._sizes(part))
             return replace(local, value=theta), torch.where(none, own, log), torch.where(none, own, first)
 
@@ -190,7 +191,8 @@ class FedBAT(Algorithm):
             u, held, first = rows.split((dim, num, num), 1)
             m = part.take(u)
             left = plain_steps[: batch.num_rows, None] - reads.step  # 0: this step is the first that is binarised
-            begins, binarises = left == 0, left <= 0
+            still = rate == 0  # as in the last round of a cosine: rows stay, so that each step has m's own alpha_0
+            begins, binarises = (left == 0) | still, left <= 0
             log = torch.where(begins, self._first_log(m, sizes), held)
             alpha = sizes.alpha(log)
             wide = sizes.spread(alpha)
@@ -201,8 +203,9 @@ class FedBAT(Algorithm):
             of_m, of_alpha = slopes(m, wide, sent)
             of_log = self.rho**2 * alpha * sizes.sums(g * of_alpha) * (sizes.is_free(log) & binarises)
             # A step of SGD, theta - rate grad, then ends at ln alpha_0 - rate of_log, and at ln alpha_0.
-            jump = torch.where(begins, held - log, 0.0) / rate + of_log
-            note = torch.where(begins, first - log, 0.0) / rate
+            length = torch.where(still, 1.0, rate)
+            jump = torch.where(begins, held - log, 0.0) / length + of_log
+            note = torch.where(begins, first - log, 0.0) / length
             grad = part.put(plain.grad, torch.where(binarises, g * of_m, g))
             return Gradient(torch.cat((grad, jump, note), 1), plain.loss, plain.stats)
 

@@ -125,7 +125,8 @@ class PowerSGD(Algorithm):
         """One round.
 
         Metrics: the training's; `powersgd/captured` ||P Q^T||^2 / ||mean M||^2, `powersgd/compressed`, the share of D;
-        `powersgd/memory` ||e_k|| / ||U_k||; `exchanges`, how often clients send in the round.
+        `powersgd/memory` ||e_k|| / ||U_k||, 0 for a client that did not move; `exchanges`, how often clients send in
+        the round.
         """
         low = self._low_rank(ctx.clients.tensors)
         if ctx.round == 0 and self.memory != "none" and cohort.size < ctx.clients.num_clients:
@@ -166,7 +167,8 @@ class PowerSGD(Algorithm):
             left = meant - (own if self.memory == "own" else mean)
             errors = put_rows(errors, cohort, left)
             metrics["memory/norm"] = lengths(left)
-            metrics["powersgd/memory"] = lengths(left) / lengths(low.part.take(local.value)).clamp(min=TINY)
+            moved = lengths(low.part.take(local.value))
+            metrics["powersgd/memory"] = torch.where(moved > 0, lengths(left) / moved.clamp(min=TINY), 0.0)
         whole = (cohort.weight @ meant).square().sum().clamp(min=TINY)
         metrics["powersgd/captured"] = mean.square().sum() / whole
         metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)

@@ -15,7 +15,7 @@ def send_prediction(uplink: Compressor, memory: Memory, cohort: Cohort, ctx: Con
     """The server sends the last mean, dense; the memory with what arrived. Nothing if `uplink` does not observe it."""
     if not uplink.predictor.observes or ctx.round == 0:
         return memory
-    return uplink.told(memory, ctx.send_dense("prediction", uplink.predicted(memory, cohort)[0], cohort))
+    return uplink.told(memory, ctx.send_dense("prediction", memory.shared, cohort))
 
 
 def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, steps_with_mean: bool) -> None:

@@ -180,6 +180,18 @@ def test_every_round_is_what_the_equations_say(case: str) -> None:
     assert np.abs(own).max() > 0.1
 
 
+def test_a_round_of_learning_rate_zero_changes_nothing() -> None:
+    """The last one of a cosine: nobody moves, and a mean gradient of no way says nothing."""
+    client = replace(CLIENT, schedule="cosine", lr_final=0.0)
+    for algorithm in (Scaffold(client, SERVER, TOP4), Scallion(client, SERVER, TOP4, DENSE, ALPHA)):
+        simulation = world.simulation(algorithm, rounds=3)
+        state, ledger = simulation.init(), Ledger()
+        for index in range(3):
+            before, (state, _) = state, simulation.round(index, state, ledger)
+        for name in ("theta", "control", "controls"):
+            assert torch.equal(getattr(state, name), getattr(before, name)), (algorithm, name)
+
+
 STEP, CLIENTS = ServerSgd(), problem(0)
 TEN = Sgd(lr=0.1, steps=10)
 

@@ -161,6 +161,18 @@ def test_a_client_of_one_step_sends_mean_m() -> None:
     assert BAT.plain_steps(torch.tensor([1, 2, 3, 40])).tolist() == [1, 1, 1, 20]
 
 
+def test_at_a_learning_rate_of_zero_nobody_sends_anything() -> None:
+    """As in the last round of a cosine: m stays 0, and so is mean |m|; the loss is that of the model."""
+    sim = world.simulation(replace(BAT, client=Sgd(lr=0.1, steps=4, schedule="linear")), rounds=2)
+    state, _ = sim.round(0, sim.init(), Ledger())
+    after, result = sim.round(1, state, Ledger())
+    assert torch.equal(after.theta, state.theta)
+    assert not result.metrics["bat/alpha"].any()
+    still = world.simulation(FedAvg(Sgd(lr=0.1, steps=4, schedule="linear"), STEP, DENSE, DENSE), rounds=2)
+    wanted = still.round(1, replace(still.init(), theta=state.theta), Ledger())[1]
+    torch.testing.assert_close(result.metrics["train/loss"], wanted.metrics["train/loss"])
+
+
 def test_no_weight_moves_by_more_than_the_largest_step_and_small_rates_move_by_the_smallest() -> None:
     for lr, wanted in ((0.5, None), (1e-6, 1.0)):
         sim = world.simulation(FedBAT(Sgd(lr=lr, batch_size=4), STEP, DENSE))

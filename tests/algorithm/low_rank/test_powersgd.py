@@ -147,6 +147,16 @@ def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str
     assert float((state.theta - moved.centres[0]).norm() / moved.centres.norm()) < 0.05
 
 
+def test_a_client_that_does_not_move_sends_its_memory_and_logs_finite_numbers() -> None:
+    """As in the last round of a cosine; a value of a client that is infinite would end the run."""
+    clients, algorithm = Matrices(torch.ones(DIM), torch.zeros(2, DIM)), power_sgd(rank=1)
+    state = start(algorithm, clients)
+    left = 9 * make_clients(2).centres[:, : state.errors.shape[1]]
+    state, metrics = one_round(algorithm, clients, replace(state, errors=left), 0, [0, 1])
+    assert float(state.theta.norm()) > 9
+    assert all(bool(value.isfinite().all()) for value in metrics.values())
+
+
 def test_independent_form_has_own_factors_and_one_exchange() -> None:
     clients, algorithm = make_clients(3), power_sgd(rank=2, mode="independent", iterations=20, memory="own")
     state, ledger = start(algorithm, clients), Ledger()
