@@ -33,6 +33,7 @@ INK = "#333333"
 GRID = "#E4E4E4"
 DPI = 200
 MISSING_GLYPH = re.compile(r"Glyph (\d+) ")
+NO_ROOM = re.compile("constrained_layout not applied")
 _WARNED: set[str] = set()
 """Characters without a glyph that this process has warned about."""
 
@@ -145,6 +146,9 @@ def save(figure: Figure, path: Path) -> None:
         glyph = MISSING_GLYPH.match(str(warning.message))
         if glyph:
             missing.add(chr(int(glyph[1])))
+        elif NO_ROOM.match(str(warning.message)):
+            width, height = figure.get_size_inches()
+            print(f"{path}: {width:g}x{height:g} inches have no room for its titles", file=sys.stderr, flush=True)
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if missing - _WARNED:

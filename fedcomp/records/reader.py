@@ -20,6 +20,9 @@ from fedcomp.records.provenance import Provenance
 from fedcomp.records.run_folder import CONFIG, held
 from fedcomp.records.status import Status
 
+WHOLE = ("rounds", "eval_every", "seed")
+"""Keys of a config that readers count with."""
+
 
 @dataclass(frozen=True)
 class RunFiles:
@@ -46,7 +49,7 @@ class RunFiles:
     def config(self) -> dict[str, Any] | None:
         """The resolved config, classes without their rooms (`without_rooms`); None: there is none yet.
 
-        Raises ValueError: the file cannot be read, or is no YAML mapping.
+        Raises ValueError: the file cannot be read, is no YAML mapping, or is another program's.
         """
         import yaml
 
@@ -63,6 +66,9 @@ class RunFiles:
             raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(config, dict):
             raise ValueError(f"{path} is no config: it must be a mapping")
+        for key in WHOLE:
+            if type(config.get(key, 0)) is not int:
+                raise ValueError(f"{path} is no run's config: {key} is {config[key]!r}, but must be a whole number")
         return without_rooms(config)
 
     def existing_config(self) -> dict[str, Any]:

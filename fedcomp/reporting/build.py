@@ -75,8 +75,9 @@ def _print(content: Content, options: Options, console: Console) -> None:
     results = content.results
     if options.columns is None:  # width is scarce
         results = results.select([name for name in results.names if not name.startswith("late_")])
-    for rows in (results, *(rows for rows, _ in content.further.values())):
-        console.print(formats.to_rich(rows))
+        results = formats.fitting(results, console.width)
+    for rows in (results, *(formats.fitting(rows, console.width) for rows, _ in content.further.values())):
+        console.print(formats.to_rich(rows, console.width))
     _show(console, content.remarks)
 
 
@@ -197,7 +198,7 @@ def _console() -> Console:
             redirect_to_null(sys.stdout)
 
     tty = sys.stdout.isatty()
-    return QuietOnClosedPipe(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
+    return QuietOnClosedPipe(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else formats.WIDE)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ examples:
 
 exit status: 0 no run has failed, 1 some have or were killed, 2 a wrong argument (one line on standard error)"""
 PLAIN_WIDTH = 200
+WITH_BARS = 100
+"""Characters of a terminal that has room for bars beside the numbers."""
 WATCH_SECONDS = 5.0
 
 
@@ -57,9 +59,9 @@ def _status(root: Path, seconds: float | None) -> int:
 def _show(root: Path) -> list[RunState]:
     from rich.console import Console
 
-    found, bars = run_states(root), sys.stdout.isatty()
-    console = Console(highlight=False, soft_wrap=not bars, width=None if bars else PLAIN_WIDTH)
-    console.print(render(found, bars))
+    found, tty = run_states(root), sys.stdout.isatty()
+    console = Console(highlight=False, soft_wrap=not tty, width=None if tty else PLAIN_WIDTH)
+    console.print(render(found, bars=tty and console.width >= WITH_BARS))
     return found.runs
 
 
@@ -74,7 +76,7 @@ def _watch(root: Path, seconds: float) -> list[RunState]:
     with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             found = run_states(root)
-            live.update(render(found, bars=True), refresh=True)
+            live.update(render(found, bars=live.console.width >= WITH_BARS), refresh=True)
             if not _going(found.runs):
                 return found.runs
             time.sleep(seconds)

@@ -104,6 +104,15 @@ def test_the_screen_and_the_exit_status(grid: Path, capsys) -> None:
     assert "is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_bars_stand_where_there_is_room(grid: Path, monkeypatch: pytest.MonkeyPatch, capsys, width: int) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    main([str(grid)])
+    shown = capsys.readouterr().out
+    assert ("╌" in shown) == (width == 120)
+
+
 def test_a_half_written_status_is_shown_as_failed(grid: Path, capsys) -> None:
     (grid / "demo" / "sign" / "seed=0" / "status.json").write_text("{")
     assert main([str(grid)]) == 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedcomp.display import figure, units
+from fedcomp.reporting.pictures.legend import WIDE, Legend, axes_room, legend, of_column
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, shown_labels
 from fedcomp.reporting.pictures.view import marked_places, view
 
@@ -27,7 +28,6 @@ UNLABELLED_LEFT = 0.4
 TITLE_WIDTH = 22
 """Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3
-LEGEND_LINE = 0.18
 TICK_WIDTH = 0.55
 """Of a tick's label on the x axis, such as 100 Mbit."""
 
@@ -56,13 +56,11 @@ def _in_column(picture: Picture, size: tuple[float, float]) -> Figure:
     page = figure.new_figure(*size)
     columns = min(picture.columns, len(picture.panels))
     rows = -(-len(picture.panels) // columns)
-    present = [label for label in picture.order if label in shown_labels(picture.panels)]
-    legend_columns = _legend_columns(present, size[0], 0.052, 0.42) if picture.legend == "below" else 1
-    legend = 0.16 * -(-len(present) // legend_columns) if picture.legend == "below" else 0
-    title_width = max(6, int((size[1] - legend - 0.5) / rows / 0.085))
+    names, room = of_column(picture), axes_room(picture)
+    title_width = max(6, int(room[1] / 0.085))
     for index, panel in enumerate(picture.panels):
         axes = page.add_subplot(rows, columns, index + 1)
-        _panel(axes, panel, picture.order, _labelled(picture, index, columns), title_width, size[0] / columns - 0.6)
+        _panel(axes, panel, picture.order, _labelled(picture, index, columns), title_width, room[0])
         for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
             text.set_fontsize(8)
         axes.tick_params(which="both", labelsize=7)
@@ -72,9 +70,8 @@ def _in_column(picture: Picture, size: tuple[float, float]) -> Figure:
     _legend(
         page if picture.legend in beside else page.axes[0],
         page,
-        picture.order,
+        names,
         loc=beside.get(picture.legend, picture.legend),
-        ncols=legend_columns,
         fontsize=7,
         frameon=picture.legend not in beside,
         framealpha=0.8,
@@ -104,37 +101,36 @@ def _spread(picture: Picture) -> Figure:
     )
     above = TOP + (PANEL_TITLE if any(panel.title for panel in picture.panels) else 0)
     width = sum(lefts) + columns * (WIDTH + right)
-    legend_columns = _legend_columns(labels, width)
-    legend = 0.1 + LEGEND_LINE * -(-len(labels) // legend_columns)
+    names = legend(labels, width, WIDE)
+    below = 0.1 + names.height
     row_height = above + HEIGHT + BOTTOM
-    height = rows * row_height + legend + (TITLE if picture.title else 0)
+    height = rows * row_height + below + (TITLE if picture.title else 0)
 
     page = Figure(figsize=(width, height), dpi=figure.DPI, facecolor="white")
     for index, panel in enumerate(picture.panels):
         row, column = divmod(index, columns)
         x = sum(lefts[: column + 1]) + column * (WIDTH + right)
-        y = legend + (rows - 1 - row) * row_height + BOTTOM
+        y = below + (rows - 1 - row) * row_height + BOTTOM
         axes = page.add_axes((x / width, y / height, WIDTH / width, HEIGHT / height))
         _panel(axes, panel, picture.order, index in labelled)
-    where = {"loc": "lower center", "ncols": legend_columns}
-    _legend(page, page, picture.order, **where, fontsize=8, frameon=False, handlelength=2.6)
+    _legend(page, page, names, loc="lower center", fontsize=8, frameon=False, handlelength=2.6)
     if picture.title:
         title = figure.drawable(picture.title)
         page.text(0.5, 1 - 0.18 / height, title, ha="center", va="center", fontsize=10, color=figure.INK)
     return page
 
 
-def _legend(host: Figure | Axes, page: Figure, order: Sequence[str], **looks: Any) -> None:
+def _legend(host: Figure | Axes, page: Figure, names: Legend, **looks: Any) -> None:
     """The labels of all axes of the page, each once and in this order, in a legend of `host`; none without labels."""
     handles: dict[str, Artist] = {}
     for axes in page.axes:
         for handle, label in zip(*axes.get_legend_handles_labels()):
             handles.setdefault(label, handle)
-    names = [label for label in order if label in handles]
-    if names:
-        shown = [figure.drawable(name) for name in names]
-        own = [handles[label] for label in names]
-        host.legend(own, shown, labelcolor=figure.INK, borderaxespad=0.2, **looks)
+    shown = {label: text for label, text in names.texts.items() if label in handles}
+    if shown:
+        own = [handles[label] for label in shown]
+        looks |= {"ncols": names.columns, "labelcolor": figure.INK, "borderaxespad": 0.2}
+        host.legend(own, list(shown.values()), **looks)
 
 
 def _labelled(picture: Picture, index: int, columns: int) -> bool:
@@ -278,9 +274,3 @@ def _floor(panel: Panel) -> float:
         return -np.inf
     positive = [one.y[one.y > 0].min() for one in panel.series if (one.y > 0).any()]
     return 0.5 * min(positive) if positive else -np.inf
-
-
-def _legend_columns(labels: list[str], width: float, letter: float = 0.065, handle: float = 0.5) -> int:
-    """As many as fit, four at most; `letter`, `handle`: their widths in inches, at 8 points."""
-    longest = max(map(len, labels), default=1)
-    return max(1, min(4, len(labels), int(width / (letter * longest + handle))))

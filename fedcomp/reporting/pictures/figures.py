@@ -24,7 +24,8 @@ from fedcomp.reporting.pictures.curves import (
     y_axis,
 )
 from fedcomp.reporting.pictures.figure_entry import Figure, Limits, parse
-from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, wide
+from fedcomp.reporting.pictures.legend import check_room
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, split, wide
 
 SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
 """What is spent beside bits."""
@@ -53,12 +54,14 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
 
 
 def asked_picture(entry: Any, groups: Sequence[RunGroup]) -> Picture:
-    """The picture of one entry. Raises ValueError: it is wrong, or no group has what it shows."""
+    """The picture of one entry. Raises ValueError: it is wrong, no group has what it shows, or names have no room."""
     figure = parse(entry)
     picture = build(figure, groups)
     if picture is None:
         keys = ", ".join((figure.x, *figure.y))
         raise ValueError(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+    for part in split(picture):
+        check_room(part)
     return picture
 
 

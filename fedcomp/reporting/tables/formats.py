@@ -9,6 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcomp.core.validate import reads_as_number
@@ -23,21 +24,50 @@ MARKUP = re.compile(r"[\\`*\[\]<>~|$]|(?<![^\W_])_|_(?![^\W_])")
 BLOCK = re.compile(r"^(#+|[-+]|\d+[.)])(?=\s|$)")
 """What would start a heading or a list where a line begins."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+NAME_WIDTH = 30
+"""Characters of a word in a name that a terminal shows in one line, however narrow it is."""
+GAP = 3
+"""Characters between two columns of a terminal's table."""
+WIDE = 400
+"""Characters of a line where there is no terminal."""
 
 
-def to_rich(rows: Rows) -> Table:
-    """For the terminal."""
+def fitting(rows: Rows, width: int) -> Rows:
+    """The columns that fit into a terminal of `width` characters, the most important ones first, one at least.
+
+    The caption names those that do not.
+    """
+    least = _least_widths(rows)
+    each = dict(zip(rows.names, least[rows.num_names :]))
+    spent, kept = 1 + sum(least[: rows.num_names]), set[str]()
+    for name in rows.ranked:
+        spent += each[name]
+        if spent > width and kept:
+            break
+        kept.add(name)
+    left_out = [name for name in rows.names if name not in kept]
+    if not rows.ranked or not left_out:
+        return rows
+    caption = f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}; --columns chooses."
+    return replace(rows.select([name for name in rows.names if name in kept]), caption=caption)
+
+
+def to_rich(rows: Rows, width: int = WIDE) -> Table:
+    """For a terminal of `width` characters. Where that is narrow, names and titles are broken between words."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    least = _least_widths(rows)
+    whole = [GAP + max(map(len, own)) for own in zip(rows.titles, *rows.cells)]
+    narrow = 1 + sum(whole) > width
     out = RichTable(box=SIMPLE_HEAD, caption=rows.caption, caption_justify="left")
     for index, title in enumerate(rows.titles):
-        if index < rows.num_names:  # broken between words alone
-            longest = max((len(word) for row in rows.cells for word in row[index].split()), default=1)
-            out.add_column(Text(title), overflow="fold", min_width=min(longest, 30))
+        if index < rows.num_names:
+            out.add_column(Text(title), overflow="fold", min_width=least[index] - GAP)
         else:
-            out.add_column(Text(title), justify="right", overflow="fold")
+            own = least[index] - GAP if narrow else None
+            out.add_column(Text(title), justify="right", overflow="fold", width=own)
     for number, row in enumerate(rows.cells):
         if number in rows.breaks:
             out.add_section()
@@ -72,6 +102,17 @@ def csv_text(lines: Iterable[Iterable[object]]) -> str:
         cells = [escape_csv(value) if isinstance(value, str) else value for value in line]
         csv.writer(out, lineterminator="\n").writerow(cells)
     return out.getvalue()
+
+
+def _least_widths(rows: Rows) -> list[int]:
+    """Characters that each column needs at least, with the gap beside it: a name's longest word, a number whole."""
+    out = []
+    for place, title in enumerate(rows.titles):
+        cells = [row[place] for row in rows.cells]
+        if place < rows.num_names:
+            cells = [word[:NAME_WIDTH] for text in cells for word in text.split()]
+        out.append(GAP + max(map(len, [*title.split(), *cells]), default=1))
+    return out
 
 
 def one_line(text: str) -> str:

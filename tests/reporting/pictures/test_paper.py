@@ -179,6 +179,39 @@ def test_a_figure_that_cannot_be_saved_keeps_its_fonts(runs: Path, tmp_path: Pat
     assert {text: text.get_fontfamily() for text in before} == before
 
 
+LONG = "a name so long that a column of a paper cannot hold it in one line"
+
+
+def test_long_names_stand_in_several_lines_within_the_picture(runs: Path, tmp_path: Path) -> None:
+    entry = {"rename": {"ours": LONG, "sign": 4 * f"{LONG} "}}
+    groups = group(read_runs([runs]))
+    for options in ({"size": "3.3x3"}, {"size": "6x3", "legend": "right"}, {}):
+        drawn = draw.sheet(asked_picture(ENTRY | entry | options, groups))
+        save(drawn, tmp_path / "f.png")  # lays it out
+        (legend,) = drawn.legends
+        assert [text.get_text().replace("\n", " ") for text in legend.get_texts()][1] == LONG
+        box, page = legend.get_window_extent(), drawn.bbox
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= page.x1
+        assert all(axes.bbox.height >= 0.35 * drawn.dpi for axes in drawn.axes)
+        assert not any(box.overlaps(axes.get_tightbbox()) for axes in drawn.axes)
+
+
+@looped(
+    "options, said",
+    [
+        ({"size": "3.3x1.2", "rename": {"ours": LONG}}, "3.3x1.2 inches have no room for axes and the names of 3"),
+        ({"size": "2x2", "legend": "right", "rename": {"ours": LONG}}, r"methods \(legend=right\): give a larger size"),
+        ({"size": "2x0.9", "legend": "best", "rename": {"ours": 3 * LONG}}, r"\(legend=best\)"),
+        ({"size": "1x1", "legend": "none"}, "1x1 inches have no room for axes: give a larger size"),
+    ],
+)
+def test_a_picture_without_room_for_its_axes_is_refused(runs: Path, options: dict, said: str) -> None:
+    with one_line_error(said):
+        asked_picture(ENTRY | options, group(read_runs([runs])))
+
+
 def test_figures_from_python(runs: Path) -> None:
     drawn = fedcomp.figure(runs, ylim=(0.8, 0.95), size=(3, 2), rename={"ours": "FedX"}, legend="right")
     assert drawn.axes[0].get_ylim() == (80, 95)

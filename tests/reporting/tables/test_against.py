@@ -54,6 +54,16 @@ def test_differences_are_of_pairs_of_one_seed(make_run: MakeRun, tmp_path: Path,
     assert "--against dnse: no such figures, allowed are bicompfl, fedmrn, or a method: dense, sign, topk" in said
 
 
+def test_a_difference_to_a_run_without_a_number_has_no_sign_and_no_interval(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        make_run("dense", seed, [0.1, 0.5])
+        make_run("sign", seed, [], lines=[{"test/accuracy": 0.6, "test/loss": float("nan")}])
+    assert main([str(tmp_path), "--against", "dense", "--out", str(tmp_path / "r")]) == 0
+    (row,) = csv.DictReader((tmp_path / "r" / "against.csv").open())
+    assert (row["test_loss_difference"], row["test_loss_low"], row["test_loss_high"]) == ("nan", "", "")
+    assert "| nan |" in (tmp_path / "r" / "against.md").read_text()
+
+
 def test_nothing_to_compare_with(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("dense", 0, [0.1, 0.5])
     groups = group(read_runs([tmp_path]))

@@ -1,6 +1,7 @@
 """Which columns are shown: those asked for, else those that fit into a paper or a window."""
 
 import csv
+import io
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting import page
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
-from fedcomp.reporting.tables import latex, table
+from fedcomp.reporting.tables import formats, latex, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 from tests.looped import looped
@@ -54,6 +55,23 @@ def test_the_columns_asked_for_in_their_order(wide: Rows) -> None:
 def test_a_wrong_column_is_one_clear_line(wide: Rows, text: str, said: str) -> None:
     with one_line_error(said):
         wide.named(text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 300])
+def test_a_terminal_shows_what_fits_and_says_what_it_leaves_out(wide: Rows, width: int) -> None:
+    from rich.console import Console
+
+    shown = formats.fitting(wide, width)
+    assert shown.names[0] == "test_accuracy"
+    console = Console(width=width, file=io.StringIO())
+    console.print(formats.to_rich(shown, width))
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    numbers = [cell for row in shown.cells for cell in row[shown.num_names :]]
+    assert all(cell in text for cell in numbers), "no number is broken, and none is cut off"
+    said = " ".join(text.split())
+    left_out = [name for name in wide.names if name not in shown.names]
+    assert (f"Left out to fit {width} characters: {', '.join(left_out)};" in said) == (width < 300) == bool(left_out)
 
 
 def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: Rows) -> None:
