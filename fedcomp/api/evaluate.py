@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
-from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions
+from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions, unfinished
 from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
@@ -102,6 +102,8 @@ def evaluate(
     for run in every:
         own = run.simulation.dataset
         test = own if other is None else _other_test(own, other)
+        if not found and (remark := unfinished(folder, run.round)) is not None:
+            note(remark)
         found.append(_evaluation(run, test, clients, note if not found else lambda _: None))
     return found[0] if len(found) == 1 else mean_of(found)
 

@@ -1,6 +1,7 @@
 """`fedcomp-export`: a run's trained weights as a file that other programs read."""
 
 import io
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -8,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fedcomp.api.trained_model import TRUST_CODE, modules_of, trained_run
+from fedcomp.api.trained_model import TRUST_CODE, modules_of, trained_run, unfinished
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.command import command, exit_status
 
@@ -50,6 +51,8 @@ def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = Fal
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
     run = trained_run(folder, trust_code=trust_code)
+    if (remark := unfinished(folder, run.round)) is not None:
+        print(f"fedcomp-export: {remark}", file=sys.stderr)
     if to_folder and not merge and run.models.change.numel():
         raise ValueError(f"{folder} has moved its frozen base, to which an adapter alone would not fit: take --merge")
     models = modules_of(run)

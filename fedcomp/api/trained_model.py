@@ -91,6 +91,19 @@ def trained_repetitions(
         yield TrainedRun(config.repeats, repetition, network, last.round, _models(repetition, own, folder))
 
 
+def unfinished(folder: Path, round: int) -> str | None:
+    """One line on a run that has not reached its end, whose weights are those of a checkpoint; None: it has.
+
+    Raises ValueError: its status cannot be read.
+    """
+    now = RunFiles(folder).status()
+    if now is not None and now.state == "finished":
+        return None
+    rounds = RunFiles(folder).existing_config()["rounds"]
+    state = "not finished" if now is None or now.state == "running" else now.state
+    return f"{folder} is {state}: these are its weights after round {round} of {rounds}"
+
+
 def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
     """A run's config with the types of the schema, after a look at what building its parts would call.
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 
+from fedcomp.config.comments import read
+from fedcomp.core.folders import CONF
+
 FLAGS = {action.option_strings[0]: action for action in get_args_parser()._actions if action.option_strings}
 """{a flag's full name: what Hydra's parser makes of it}."""
 SAFE = "--safe"
@@ -105,6 +108,10 @@ def _full_name(given: str) -> str:
     matches = [name for name in FLAGS if given.startswith("--") and name.startswith(given)]
     if len(matches) == 1:
         return matches[0]
+    option = given.lstrip("-")
+    known = read(CONF / "train.yaml")
+    if option.partition(".")[0] in {*known.options, *(group.partition("@")[2] or group for group in known.groups)}:
+        raise ValueError(f"there is no flag {given}: an option has no dashes before its name: {option}=VALUE")
     close = matches or difflib.get_close_matches(given, FLAGS, n=1)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise ValueError(f"there is no flag {given}{hint} (an option is given as key=value)")

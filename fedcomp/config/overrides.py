@@ -32,12 +32,14 @@ DOWNLINK = re.compile(r"downlink=(?!null\b)[a-z][\w/]*(,[a-z][\w/]*)*")
 OF_ANY_NAME = ("model.options.",)
 """Options below these have names of the user's own."""
 GROUPS = frozenset(PARTS) | {"experiment"}
+REMOVABLE = ("vars", "hydra")
+"""What of a config a run does without."""
 OF_THE_GRID = ("launcher", "sweeper", "objective")
 """Parts that the grid itself needs, before there are runs."""
 
 
 def check_choices(words: Iterable[str]) -> None:
-    """Raise ValueError for `compressor=../client/sgd`, `~compressor` and `participation=0.1`."""
+    """Raise ValueError for `compressor=../client/sgd`, `compressor=null`, `~compressor` and `participation=0.1`."""
     words = list(words)
     slip = no_choice(words)
     if slip is not None:
@@ -46,8 +48,10 @@ def check_choices(words: Iterable[str]) -> None:
         key, _, value = word.partition("=")
         group = key.lstrip("~+").partition("@")[0].partition("/")[0]
         if group not in GROUPS:
+            if key.startswith("~") and group.partition(".")[0] not in REMOVABLE:
+                raise ValueError(f"{word}: a run needs all its options: give another value with {key[1:]}=<value>")
             continue
-        if key.startswith("~"):
+        if key.startswith("~") or (value == "null" and group != "downlink"):
             raise ValueError(f"{word}: a run needs its {group}: choose another one with {group}=<name>")
         if ".." in value.split("/") or value.startswith("/"):
             raise ValueError(f"{word}: {group} is chosen by the name of a YAML in a folder {group}/, not by a path")

@@ -155,6 +155,10 @@ def check(config: RunConfig | DictConfig) -> None:
     check_seed("seed", config.seed)
     if config.quiet and config.verbose:
         raise ValueError("quiet=true and verbose=true exclude each other: give one")
+    if config.label is not None and config.label and not config.label.strip():
+        raise ValueError(
+            f"label={config.label!r} is blank, but must name a method: leave it out for a name of its options"
+        )
     for name in ("label", "case", "output_root"):
         if getattr(config, name) is not None:
             check_one_line(name, getattr(config, name))

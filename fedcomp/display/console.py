@@ -28,6 +28,12 @@ def redirect_to_null(stream: TextIO) -> None:
         os.close(null)
 
 
+def write_any_character() -> None:
+    """Standard output writes what its encoding lacks (± in ASCII) as an escape, as standard error does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 @contextlib.contextmanager
 def end_with_reader() -> Iterator[None]:
     """Ends the process without a message, as `cat` does, if `| head` has closed standard output. A decorator too."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from fedcomp.core.ranges import CheckedOptions, Whole
+from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally
@@ -53,7 +54,7 @@ class Joblib(CheckedOptions):
         for gpu in gpus:
             slots.put(gpu)
         at_once = len(gpus) or self._at_once()
-        say(f"{len(runs)} runs, {min(at_once, len(runs))} at once; their logs are in {grid}")
+        say(f"{units.counted(len(runs), 'run')}, {min(at_once, len(runs))} at once; their logs are in {grid}")
         tally = Tally(len(runs))
         forked = runs[0].device == "cpu"  # a process that has forked may not use CUDA if its parent has
         with WorkerPool() if forked else Children() as children:

@@ -76,7 +76,10 @@ class Sweeper(Protocol):
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of every value, all handed to the launcher at once; the last key varies fastest."""
+    """Every combination of every value, all handed to the launcher at once; the last key varies fastest.
+
+    A value given twice counts once: two runs cannot share a folder.
+    """
 
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Run them all. Raises ValueError: an interval has no end of values."""
@@ -84,6 +87,6 @@ class Grid:
         for key, domain in space.items():
             if not isinstance(domain, Choices):
                 raise ValueError(f"{key} is an interval: give a list (a,b or range()), or take sweeper=optuna")
-            lists.append(domain.values)
+            lists.append(list(dict.fromkeys(domain.values)))
         results = evaluate([dict(zip(space, values)) for values in itertools.product(*lists)])
         return Report(failed=any(result.error is not None for result in results))

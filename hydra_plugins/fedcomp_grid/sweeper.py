@@ -88,6 +88,7 @@ class GridSweeper(Sweeper):
 
 
 def _domain(override: Override) -> Choices | Interval:
+    """The values of a swept key. Raises ValueError: there are none, as in `range(1,1)`."""
     value = override.value()
     if isinstance(value, IntervalSweep):
         low, high = value.start, value.end
@@ -95,7 +96,10 @@ def _domain(override: Override) -> Choices | Interval:
         assert high is not None
         integer = isinstance(low, int) and isinstance(high, int)
         return Interval(float(low), float(high), log="log" in value.tags, integer=integer)
-    return Choices(tuple(override.sweep_string_iterator()))
+    values = tuple(override.sweep_string_iterator())
+    if not values:
+        raise ValueError(f"{override.input_line} holds no value, so that there is no run: give one at least")
+    return Choices(values)
 
 
 def _word(key: str, override: Override, point: Point) -> str:

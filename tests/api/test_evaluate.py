@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from fedcomp.api import Run, run
 from fedcomp.api.evaluate import evaluate, main
+from fedcomp.api.export import main as export
 from fedcomp.records.metrics_file import read_repetitions
 from tests.looped import looped
 from tests.thorough import thorough
@@ -123,6 +125,17 @@ def test_wrong_words(finished: Run, capsys: pytest.CaptureFixture[str], words: l
     assert main([str(finished.folder), *words]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert line in said
+
+
+def test_a_run_that_is_not_finished_says_so(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for state, said in (("interrupted", "is interrupted: these"), ("running", "is not finished: these")):
+        folder = tmp_path / state / "seed=0"
+        shutil.copytree(finished.folder, folder)
+        (folder / "status.json").write_text(f'{{"state": "{state}", "round": 3}}')
+        for call, words in ((main, []), (export, [str(tmp_path / "model.pt")])):
+            assert call([str(folder), *words]) == 0
+            (line,) = capsys.readouterr().err.splitlines()
+            assert f"{folder} {said} are its weights after round 3 of 3" in line
 
 
 def test_only_the_run_is_required(capsys: pytest.CaptureFixture[str]) -> None:

@@ -230,6 +230,9 @@ def test_the_config_folder() -> None:
     [
         ("a=1 --multirn", r"there is no flag --multirn; did you mean --multirun\?"),
         ("--config a=1", "there is no flag --config; did you mean --config-path or --config-name or --config-dir"),
+        ("--rounds=5", "there is no flag --rounds: an option has no dashes before its name: rounds=VALUE"),
+        ("--client.lr 0.1", "there is no flag --client.lr: an option has no dashes before its name: client.lr=VALUE"),
+        ("a=1 -downlink=sign", "there is no flag -downlink: an option has no dashes"),
         ("a=1 --config-dir", "--config-dir needs a value"),
         ("--config-dir -m", "--config-dir needs a value"),
         ("--cfg compressor=topk", "--cfg needs one of job, hydra, all, not compressor=topk"),

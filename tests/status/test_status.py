@@ -1,11 +1,13 @@
 """Synthetic runs in every state, as `fedcomp-status` shows them."""
 
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from fedcomp.cli import entry_points
 from fedcomp.records.run_folder import owned
 from fedcomp.status.__main__ import main
 from fedcomp.status.runs import run_states
@@ -111,6 +113,19 @@ def test_bars_stand_where_there_is_room(grid: Path, monkeypatch: pytest.MonkeyPa
     main([str(grid)])
     shown = capsys.readouterr().out
     assert ("╌" in shown) == (width == 120)
+
+
+def test_a_stream_without_the_characters_shows_escapes(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with LC_ALL=C in a container."""
+    config = grid / "demo" / "topk" / "seed=0" / "config.yaml"
+    config.write_text(f"label: '\u65e5\u672c'\n{config.read_text()}")
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "ascii", "surrogateescape"))
+    monkeypatch.setattr("sys.argv", ["fedcomp-status", str(grid)])
+    with pytest.raises(SystemExit) as end:
+        entry_points.status()
+    assert end.value.code == 1, "a run failed"
+    assert rb"\u65e5\u672c" in written.getvalue()
 
 
 def test_a_half_written_status_is_shown_as_failed(grid: Path, capsys) -> None:

@@ -25,6 +25,7 @@ NO_INTEGER = re.compile(
     r"Error merging override (\S+?)=.*Value '([^']*)' of type '\w+' could not be converted to Integer", re.S
 )
 NOT_ONE_OF = re.compile(r"Error merging override (\S+)\s.*Invalid value '[^']*', expected one of \[([^\]]*)\]", re.S)
+NO_NULL = re.compile(r"Error merging override (\S+?)=.*field '[^']*' is not Optional", re.S)
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
 OF_HYDRA = ("full_key", "object_type", "Set the environment", "See https://hydra.cc")
 """How lines begin that say nothing to a user of fedcomp."""
@@ -53,6 +54,8 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         return no_integer(number[1], number[2])
     if (one_of := NOT_ONE_OF.search(f"{text} {error.__cause__}")) is not None:
         return f"{one_of[1]} must be one of {one_of[2]}"
+    if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
+        return f"{no_null[1]}=null: {no_null[1]} needs a value (`fedcomp --help {no_null[1]}` says which)"
     if text.startswith("Sweep parameters"):
         given = text.split("'")[1]
         return f"{given} has several values: for a grid say -m"

@@ -60,6 +60,8 @@ def blanks(arguments: Sequence[str]) -> str | None:
     before, word, after = (arguments[at] if 0 <= at < len(arguments) else "" for at in (torn - 1, torn, torn + 1))
     if word[:1] == "," or before[-1:] == ",":
         return f"a blank tears '{before} {word}' apart: give {before}{word}"
+    if (word[-1:] == "=" and "=" in after.strip("=")) or (not after and word[-1:] == "="):
+        return f"'{word}' has no value: give {word}VALUE (`fedcomp --help` lists the options)"
     if word[-1:] == "=" or after[:1] == "=":
         pieces = [word, *arguments[torn + 1 : torn + (3 if after == "=" else 2)]]
         return f"a blank tears '{' '.join(pieces)}' apart: give {''.join(pieces)}"
