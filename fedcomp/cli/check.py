@@ -83,10 +83,10 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
     from fedcomp.check import world
     from fedcomp.check.algorithm import AlgorithmCase
     from fedcomp.config.factory import build_algorithm
-    from fedcomp.config.instantiate import build
+    from fedcomp.config.instantiate import build_model_factory
     from fedcomp.model.contract import NETWORK, kind_made_by
 
-    factory = build(config.model)
+    factory = build_model_factory(config.model)
     for name, module in modules.items():
         is_task = kind_made_by(factory) != NETWORK
         if is_task and module is not None:
@@ -108,10 +108,11 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
 
 def _model(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import model, world
-    from fedcomp.config.instantiate import build
+    from fedcomp.config.instantiate import build, build_model_factory
 
-    data = world.part_of(build(config.dataset))
-    yield f"{name} on {data.name}", model.case_of(name, build(config.model), data, config.client.lr), model.CHECKS
+    data, factory = world.part_of(build(config.dataset)), build_model_factory(config.model)
+    world.model_of(factory, data)  # one that is refused is so in one line
+    yield f"{name} on {data.name}", model.case_of(name, factory, data, config.client.lr), model.CHECKS
 
 
 def _dataset(name: str, config: Any) -> Iterator[Job]:

@@ -28,7 +28,7 @@ from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, parse_line
 from fedcomp.cli.help import help_text
 from fedcomp.config import schema
 from fedcomp.config.comments import choices
-from fedcomp.config.compose import compose_with_hydra
+from fedcomp.config.compose import check_own_names, compose_with_hydra
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.overrides import check_choices, leave_to_the_runs, quote
@@ -146,6 +146,7 @@ def _execute(given: Arguments) -> None:
             raise ValueError(f"there is no folder {folder}, which --config-dir names")
         if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py")):
             raise ValueError(f"{folder}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
+        check_own_names(folder)
     if "experiment=" in arguments or "experiment=list" in arguments:
         found = choices("experiment", [CONF, *own])
         width = max(map(len, found))

@@ -46,12 +46,24 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}, which config_dir names")
+        check_own_names(folder)
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
     config = compose_with_hydra(words, folders)
     with open_dict(config):
         del config["hydra"]
     return config
+
+
+def check_own_names(folder: Path) -> None:
+    """Raise ValueError if a config in the user's folder has the name of one of fedcomp's, which Hydra would take."""
+    names = () if folder.resolve() == CONF else sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
+    for name in names:
+        if (folder / name).exists():
+            raise ValueError(
+                f"{folder / name} has the name of one of fedcomp's own, which would be taken instead: give it another, "
+                f"such as {name.parent / f'my_{name.name}'}"
+            )
 
 
 def compose_with_hydra(words: Sequence[str], folders: Sequence[Path]) -> DictConfig:

@@ -15,9 +15,9 @@ from fedcomp.algorithm.contract import Algorithm, Weights
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
-from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys, check_kind
+from fedcomp.config.instantiate import build, build_compressor, build_error, build_model_factory, check_keys, check_kind
 from fedcomp.core.choices import changes, default_choice
-from fedcomp.core.validate import check_choice, check_seed
+from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.memory.check import check_memory
@@ -148,7 +148,7 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
 
 
 def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
-    factory = build(config.model)
+    factory = build_model_factory(config.model)
     try:
         return build_model(
             factory,
@@ -223,7 +223,6 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
     seed = config.seed if partition.seed is None else partition.seed
-    check_seed("seed" if partition.seed is None else "partition.seed", seed)
     key = repetition_key(Key(("partition", seed)), repetition)
     parts = partition.split(dataset.labels, len(dataset.train), config.num_clients, key, dataset.train.owner)
     check_parts(parts, len(dataset.train))

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
-from fedcomp.config.options import check_part_keys, check_types, wrong_number
+from fedcomp.config.options import check_part_keys, check_types, not_given, wrong_number
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import OptionError, options_of
 from fedcomp.provenance.code import OWN_MODULE
@@ -41,6 +41,16 @@ def build(node: Any) -> Any:
         return instantiate(options, _convert_="all")
     except (InstantiationException, SystemExit) as error:
         raise build_error(error, node) from error
+
+
+def build_model_factory(node: DictConfig) -> Any:
+    """What makes the model, of the sizes that the data have. Raises ValueError: as `build`, or it makes it at once."""
+    if not node.get("_partial_"):
+        raise ValueError(
+            f"the YAML of model {node.get('_target_')} needs the line `_partial_: true`: the run makes the network, "
+            "once it knows the data's sizes and for each seed"
+        )
+    return build(node)
 
 
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
@@ -80,7 +90,7 @@ def build_error(error: BaseException, node: DictConfig) -> ValueError:
         return (OptionError if isinstance(inner, OptionError) else ValueError)(str(inner))
     if isinstance(inner, SystemExit):
         return ValueError(f"{node.get('_target_')} or a module that it imports calls sys.exit({inner.code!r})")
-    line = wrong_number(node) if isinstance(inner, TypeError) else None
+    line = (wrong_number(node) or not_given(node)) if isinstance(inner, TypeError) else None
     if isinstance(inner, (ImportError, AttributeError)):
         line = unresolved(node)
     reason = first_line(inner)

@@ -28,6 +28,8 @@ RENAMED = {
     **{f"{group}.seed": f"{group}.seed_cost" for group in ("algorithm", "compressor", "downlink")},
 }
 """{an option's name until this version: its name now}, for the error that refuses the old one."""
+FROM_THE_RUN = {"client", "server", "uplink", "downlink", "input_shape", "num_outputs"}
+"""Parameters of algorithms and models that a `_partial_` part gets of the run."""
 LISTS = (Sequence, list, tuple)
 ENTRIES: dict[Any, tuple[Any, str, str]] = {
     int: (int, " of whole numbers", "[32,16]"),
@@ -56,7 +58,7 @@ def check_part_keys(name: str, part: Any, also: Iterable[str] = ()) -> None:
         ValueError: naming the option and the known options.
     """
     if isinstance(part, DictConfig) and "_target_" in part:
-        parameters = _parameters(str(part["_target_"]))
+        parameters = parameters_of(str(part["_target_"]))
         any_key = parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         known = [*(parameters or {}), *also]
         given = [str(key) for key in part if key not in HYDRA_KEYS]
@@ -124,7 +126,25 @@ def _options(node: Any) -> Iterator[tuple[str, Any, set[Any], str]]:
             yield str(node._get_full_key(key)), value, wanted - {type(None)}, or_null
 
 
-def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
+def not_given(node: DictConfig) -> str | None:
+    """The error message for parameters without a default that a part's YAML does not give; None if there are none."""
+    target, partial = str(node["_target_"]), bool(node.get("_partial_"))
+    required = [
+        name
+        for name, one in (parameters_of(target) or {}).items()
+        if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and name not in node
+    ]
+    wanted = [name for name in required if not (partial and name in FROM_THE_RUN)]
+    if not wanted:
+        return None
+    if not partial and FROM_THE_RUN & set(wanted):
+        remedy = "write `_partial_: true` there, and what belongs to the run is given by it"
+    else:
+        remedy = f"write {', '.join(f'`{name}: ...`' for name in wanted)} there"
+    return f"{target} needs {', '.join(wanted)}, which its YAML does not give: {remedy}"
+
+
+def parameters_of(target: str) -> Mapping[str, inspect.Parameter] | None:
     """The parameters of what a `_target_` names; None: it cannot be imported or inspected."""
     try:
         return inspect.signature(pkgutil.resolve_name(target)).parameters
@@ -134,7 +154,7 @@ def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
 
 def _types(target: str) -> dict[str, set[Any]]:
     """{parameter: its annotated types} of what a `_target_` names; without an annotation a switch's default says it."""
-    parameters = _parameters(target)
+    parameters = parameters_of(target)
     if not parameters:
         return {}
     part = pkgutil.resolve_name(target)

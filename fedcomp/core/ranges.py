@@ -4,6 +4,7 @@ scale: Literal["mean", "fixed"] = "mean"
 fraction: Annotated[float | None, Within("(0, 1]", "the share of entries that is sent")] = 0.1
 alpha: Literal["mean"] | Annotated[float, Within("(0, inf)")] = "mean"
 bits: Annotated[Literal[8, 16], "the width of a threshold"] = 8
+mu: float = 0.5
 rows: Annotated[int, Whole()] = 5
 """
 
@@ -34,13 +35,13 @@ class Within:
 class Whole:
     """A whole number, `least` or more, `most` or less. `meaning`: the option's, for the error."""
 
-    least: int = 1
+    least: float = 1
     meaning: str = ""
     most: float = math.inf
 
 
 class CheckedOptions:
-    """A dataclass whose options must be what their types declare: words, an `Within`, or a `Whole` number.
+    """A dataclass whose options must be what their types declare: words, a number, one `Within` ends, or a `Whole` one.
 
     A class with a `__post_init__` of its own calls `super().__post_init__()` in it. What is declared as None too, as in
     `float | None`, may be null.
@@ -102,10 +103,19 @@ def _declared(part: Callable[..., object]) -> tuple[tuple[str, _Allowed], ...]:
         words = tuple(word for arm in arms if get_origin(arm) is Literal for word in get_args(arm))
         said = [one for arm in arms if get_origin(arm) is Annotated for one in arm.__metadata__]
         number = next((one for one in said if isinstance(one, Within | Whole)), None)
+        if not words and number is None:
+            number = _any_number(set(arms) - {type(None)})
         if words or number:
             meaning = next((one for one in said if isinstance(one, str)), "")
             found.append((name, _Allowed(words, number, type(None) in arms, meaning)))
     return tuple(found)
+
+
+def _any_number(kinds: set[Any]) -> Within | Whole | None:
+    """What `int` and `float` say, of an option that is of no other type."""
+    if not kinds or not kinds <= {int, float}:
+        return None
+    return Within("[-inf, inf]") if float in kinds else Whole(-math.inf)
 
 
 def _arms(hint: Any) -> tuple[Any, ...]:

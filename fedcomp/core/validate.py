@@ -43,7 +43,7 @@ def check_interval(
     low, high = map(float, interval[1:-1].split(","))
     inside = is_number(value) and low <= value <= high
     if not inside or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
-        number = {"(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
+        number = {"[-inf, inf]": "a number", "(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
         allowed = number.get(interval, f"a number in {interval}")
         if words:
             allowed = f"{', '.join(map(str, words))}, or {allowed}"
@@ -51,11 +51,12 @@ def check_interval(
 
 
 def check_count(
-    name: str, value: object, least: int = 1, meaning: str = "", *, most: float = math.inf, or_null: bool = False
+    name: str, value: object, least: float = 1, meaning: str = "", *, most: float = math.inf, or_null: bool = False
 ) -> None:
     """Raise ValueError unless the option is a whole number from `least` to `most`; the rest as in `check_interval`."""
     if not (value is None and or_null) and (not is_whole(value) or not least <= value <= most):
-        allowed = f"a whole number, {least} or more" if most == math.inf else f"a whole number from {least} to {most}"
+        bounds = f", {least} or more" if most == math.inf else f" from {least} to {most}"
+        allowed = "a whole number" + (bounds if least > -math.inf else "")
         raise OptionError(_refusal(name, value, allowed, meaning, or_null))
 
 

@@ -34,6 +34,7 @@ from fedcomp.model.flat import (
     trained_parameters,
 )
 from fedcomp.model.loss import loss_of, training_loss
+from fedcomp.model.module_check import check_module, note_trial
 from fedcomp.model.networks.module import own
 from fedcomp.random.keys import Key
 
@@ -108,6 +109,7 @@ def build(
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
     if isinstance(module, Redrawn):
         make = redrawn(module)
+    check_module(module, name)
     if not trained_parameters(module):
         frozen = " that are not frozen (requires_grad=False)" if frozen_tensors(module) else ""
         raise ValueError(f"model {name} has no parameters{frozen}; there is nothing to train")
@@ -117,6 +119,7 @@ def build(
     chain = translate(module, images=len(input_shape) == 3) if takes_features else None
     if chain is None:
         _check_repeatable(module, name, x)
+        note_trial(module, name, x, num_outputs if task != "regression" else 0)
         loss_in_training = training_loss(task, unlabelled, some_tokens)
         form = Folded if foldable(module) else Functional
         return form(module, loss_in_training, make, precision, tuple(input_shape), vocab_size)
@@ -178,7 +181,7 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
     module.eval()
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            got = tuple(module(torch.zeros_like(x)).shape)
+            outputs = module(torch.zeros_like(x))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         reason = first_line(error)
         tokens = "" if x.is_floating_point() else " of tokens"
@@ -188,6 +191,9 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
         ) from error
     finally:
         module.train()
+    if not isinstance(outputs, Tensor):
+        raise ValueError(f"model {name} gives a {type(outputs).__name__}; it must give one tensor")
+    got = tuple(outputs.shape)
     if got != (len(x), *output_shape):
         remedy = f"; set its number of outputs to {output_shape[0]}" if len(output_shape) == 1 else ""
         raise ValueError(f"model {name} gives outputs of shape {got[1:]}, the dataset needs {output_shape}{remedy}")

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from fedcomp.core.ranges import CheckedOptions
+from fedcomp.core.ranges import CheckedOptions, Whole
 from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
@@ -21,7 +22,7 @@ class Partition(CheckedOptions, ABC):
             makes the key from it.
     """
 
-    seed: int | None = None
+    seed: Annotated[int | None, Whole(0)] = None
     prefix = "partition."
 
     @abstractmethod

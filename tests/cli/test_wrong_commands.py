@@ -49,6 +49,10 @@ OF_THE_RUN = [
     ("--config-dir=", "--config-dir needs a value"),
     ("--config-dir /nowhere", "there is no folder /nowhere, which --config-dir names"),
     ("--config-dir empty", "/empty, which --config-dir names, holds no config: put GROUP/NAME.yaml there"),
+    (
+        "--config-dir same",
+        "same/compressor/topk.yaml has the name of one of fedcomp's own, which would be taken instead",
+    ),
     ("--config-dir MINE experiment=fast", "experiment/fast.yaml must begin with `# @package _global_`"),
     ("--config-dir MINE experiment=bad", "a config is not valid YAML: "),
     ("--help compresor", "there is no group 'compresor' to help with; did you mean 'compressor'? (there are: client, "),
@@ -229,6 +233,23 @@ TOGETHER = [
     ("TEXT partition=dirichlet", "partition=dirichlet deals samples by class, but those of this dataset have"),
     ("TEXT num_clients=null", "num_clients=null is for partition=natural and partition=one_each"),
     ("TEXT model=mlp", "model mlp does not take inputs of shape (80,) of tokens"),
+    (
+        "--config-dir MINE compressor=thirds",
+        "thirds.Thirds needs share, which its YAML does not give: write `share: ...`",
+    ),
+    (
+        "--config-dir MINE compressor=thirds compressor.share=0.1",
+        "there is no option 'compressor.share' in the YAML of thirds.Thirds, which takes it: write `share: ...` there",
+    ),
+    (
+        "--config-dir MINE compressor=thirds compressor.feedback=error",
+        "there is no option 'compressor.feedback' in the YAML of thirds.Thirds, which takes it: write `feedback: ...`",
+    ),
+    ("--config-dir MINE model=ready", "the YAML of model torch.nn.Linear needs the line `_partial_: true`"),
+    (
+        "algorithm._partial_=false",
+        "FedAvg needs client, server, uplink, downlink, which its YAML does not give: write `_pa",
+    ),
     ("model=module model.path=quits.Net", "calls sys.exit(3)"),
     ("compressor._target_=quits.Codec", "quits.Codec or a module that it imports calls sys.exit(3)"),
 ]
@@ -252,6 +273,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{MINE}/experiment/fast.yaml": "rounds: 3\n",
         f"{MINE}/experiment/bad.yaml": "a: [1\n",
         f"{MINE}/compressor/halves.yaml": "_target_: halves.Halves\nshare: 0.5\nfeedback: none\n",
+        f"{MINE}/compressor/thirds.yaml": "_target_: thirds.Thirds\n",
+        f"{MINE}/model/ready.yaml": "_target_: torch.nn.Linear\nin_features: 64\nout_features: 10\n",
+        f"{MINE}/thirds.py": "def Thirds(share): pass\n",
+        "same/compressor/topk.yaml": "_target_: halves.Halves\n",
     }
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

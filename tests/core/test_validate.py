@@ -42,6 +42,8 @@ def test_what_a_refusal_says() -> None:
         (lambda: check_interval("x", 0, "(0, inf)", "a rate"), "x=0 must be a positive number: a rate"),
         (lambda: check_interval("x", -1, "[0, inf)", or_null=True), "x=-1 must be a number, 0 or more, or null"),
         (lambda: check_count("n", 1.0, 2, "sides"), "n=1.0 must be a whole number, 2 or more: sides"),
+        (lambda: check_interval("x", "many", "[-inf, inf]"), "x=many must be a number"),
+        (lambda: check_count("n", 0.5, -math.inf), "n=0.5 must be a whole number"),
         (lambda: check_count("n", True, or_null=True), "n=True must be a whole number, 1 or more, or null"),
     ):
         with pytest.raises(ValueError, match="^[xn]=") as caught:
@@ -104,6 +106,7 @@ REFUSED = [
     ({"alpha": None}, "part.alpha=None must be mean, or a positive number: a step"),
     ({"bits": 9}, "part.bits=9 must be one of 8, 16: a width"),
     ({"bits": True}, "part.bits=True must be one of 8, 16: a width"),
+    ({"free": "many"}, "part.free=many must be a number"),
     ({"rows": 1}, "part.rows=1 must be a whole number from 2 to 9: rows"),
     ({"rows": 10}, "part.rows=10 must be a whole number from 2 to 9: rows"),
     ({"places": "index"}, "part.places=index must be one of auto, or null"),

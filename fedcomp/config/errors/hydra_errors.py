@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.comments import choices
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
-from fedcomp.config.options import renamed
+from fedcomp.config.options import parameters_of, renamed
 from fedcomp.config.overrides import quote_text, quoting_error
-from fedcomp.config.schema import PARTS
+from fedcomp.config.schema import PARTS, READ_BESIDE
 from fedcomp.core.validate import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
@@ -84,7 +84,7 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         name = key.group(1).split("@")[-1]
         config = _composed(conf, arguments, own)
         value = next((word.partition("=")[2] for word in arguments if word.lstrip("+").startswith(f"{name}=")), "")
-        known = renamed(name) or elsewhere(name, value, config, [conf, *own])
+        known = renamed(name) or _unlisted(name, value, config) or elsewhere(name, value, config, [conf, *own])
         if known is not None:
             return known
         node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
@@ -103,6 +103,19 @@ def _own_message(error: BaseException) -> str | None:
     while error.__cause__ is not None:
         error = error.__cause__
     return str(error) if isinstance(error, ValueError) else None
+
+
+def _unlisted(name: str, value: str, config: DictConfig) -> str | None:
+    """The error message for an option that a user's part takes and its YAML does not list; None: it is none."""
+    group, _, option = name.rpartition(".")
+    node = OmegaConf.select(config, group) if group in PARTS else None
+    target = str(node["_target_"]) if isinstance(node, DictConfig) and "_target_" in node else "fedcomp."
+    if target.startswith("fedcomp.") or option not in (*(parameters_of(target) or {}), *READ_BESIDE.get(group, ())):
+        return None
+    return (
+        f"there is no option '{name}' in the YAML of {target}, which takes it: write `{option}: ...` there, with its "
+        f"default, or give +{name}={value}"
+    )
 
 
 def _suggest(name: str, options: list[str]) -> str:

@@ -1,0 +1,149 @@
+"""Modules that torch accepts and no run can train as they are meant: each is refused, or said, in one line."""
+
+import functools
+import logging
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.model.build import build
+from fedcomp.random.keys import Key
+from tests.looped import looped
+from tests.refused import one_line_error
+
+
+class Net(nn.Module):
+    """Two layers, of which a test replaces what it is about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.relu(self.first(x)))
+
+
+class InAList(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = {"one": [nn.Linear(6, 6)]}
+
+    def forward(self, x):
+        return super().forward(self.layers["one"][0](x))
+
+
+class PlainTensor(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.ones(6, requires_grad=True)
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+
+
+class Lazy(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.LazyLinear(3)
+
+
+class Double(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+    def forward(self, x):
+        return super().forward(x.double()).float()
+
+
+class TiedByMemory(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.Linear(6, 6)
+        self.second.weight = nn.Parameter(self.first.weight.t())
+
+    def forward(self, x):
+        return super().forward(self.second(x))
+
+
+class Two(Net):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class NoGradient(Net):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+@looped(
+    "module, words",
+    [
+        (InAList, r"^model InAList keeps a Linear in layers, where torch finds no parameters: .* take nn.ModuleList"),
+        (PlainTensor, r"^model PlainTensor keeps a tensor that requires a gradient in scale.* take nn.Parameter"),
+        (Lazy, "^model Lazy has a lazy layer: the size of last.weight is not known"),
+        (Double, "^model Double has first.weight in torch.float64, but trained parameters are torch.float32"),
+        (TiedByMemory, "two parameters in the same memory, first.weight and second.weight"),
+        (Two, "^model Two gives a tuple; it must give one tensor"),
+        (NoGradient, "^model NoGradient gives outputs without a gradient"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(module, words: str) -> None:
+    with one_line_error(words):
+        build(module, Key(), (6,), 3, "classification")
+
+
+class HalfDetached(Net):
+    def forward(self, x):
+        return self.last(torch.tensor(np.tanh(self.first(x).detach().numpy())))
+
+
+class Probabilities(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+class ReadsTheBatch(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6, track_running_stats=False)
+
+    def forward(self, x):
+        return super().forward(self.norm(x))
+
+
+class HeldTwice(Net):
+    """In a list too, and with a frozen part that is in one alone: both are what they look like."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = [self.first, self.last]
+        self.teacher = [nn.Linear(6, 6).requires_grad_(False)]
+
+    def forward(self, x):
+        return self.both[1](torch.relu(self.both[0](x)) + self.teacher[0](x))
+
+
+@looped(
+    "module, said",
+    [
+        (HalfDetached, "model HalfDetached has no gradient of first.weight, first.bias, on random inputs"),
+        (Probabilities, "model Probabilities gives probabilities, and the loss takes a softmax"),
+        (ReadsTheBatch, "model ReadsTheBatch in evaluation: a sample's outputs depend on the other samples"),
+        (HeldTwice, ""),
+    ],
+)
+def test_what_is_odd_is_said(module, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "fedcomp"):
+        build(module, Key(), (6,), 3, "classification")
+    assert [record.getMessage() for record in caplog.records] == ([] if not said else [caplog.messages[0]])
+    assert said in caplog.text
+
+
+def test_probabilities_are_an_ordinary_output_of_a_regression(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fedcomp"):
+        build(functools.partial(Probabilities), Key(), (6,), 3, "regression")
+    assert not caplog.records
