@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fedcomp.core.pytree import map_tensors
-from fedcomp.runtime.workers import ProcessGroup
+from fedcomp.runtime.workers import ProcessGroup, names_of_all
 
 CPU = torch.device("cpu")
 FAILURE = "failure"
@@ -70,6 +70,10 @@ class TorchProcessGroup(ProcessGroup):
             return tensor
 
         return map_tensors(whole, rows)
+
+    def common(self, names: list[str] | None) -> list[str] | None:
+        every = [self.broadcast_object(names, rank) for rank in range(self.size)]
+        return names_of_all([one for one in every if one is not None])
 
     def sum(self, count: int | Tensor) -> int | Tensor:
         """The sum; a tensor if the rows lie on a GPU, which is not waited for."""

@@ -59,6 +59,10 @@ class ProcessGroup:
         """
         return rows
 
+    def common(self, names: list[str] | None) -> list[str] | None:
+        """Those names of this process that all others have too, in an order that is the same in all; None: no say."""
+        return names
+
     def sum(self, count: int | Tensor) -> int | Tensor:
         """The sum of every process's count, an int or an int64 tensor."""
         return count
@@ -70,3 +74,9 @@ class ProcessGroup:
     def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
         """[M] int64: the sum of every process's counts, row by row."""
         return counts
+
+
+def names_of_all(every: Sequence[Iterable[str]]) -> list[str] | None:
+    """The names that all have, in the order of the first; None: there are none to ask."""
+    others = [set(names) for names in every[1:]]
+    return [name for name in every[0] if all(name in names for names in others)] if every else None

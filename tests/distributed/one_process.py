@@ -32,8 +32,9 @@ APART = ("repeats=3", "wire=packed")  # so that repetitions go one after another
 SOME = ("participation=bernoulli", "participation.probability=0.2")
 REPEATED = (*RUN, *APART, *SOME, "compressor=topk", "compressor.feedback=error", "server=adam")
 
-# Repetitions that vmap refuses, which the process without clients does not see.
-REFUSED = ("rounds=3", "num_clients=9", "pictures=false", "threads=1", "repeats=3", "algorithm=scaffold")
+# Repetitions that vmap refuses, which the process without clients does not see; in some rounds all take part.
+MOST = ("participation=bernoulli", "participation.probability=0.9")
+REFUSED = ("rounds=3", "num_clients=9", "pictures=false", "threads=1", "repeats=3", "algorithm=scaffold", *MOST)
 
 
 @dataclass(frozen=True)

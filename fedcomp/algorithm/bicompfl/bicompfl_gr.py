@@ -180,6 +180,6 @@ class BiCompFLGR(CodedMasks):
         payload = ctx.link.broadcast(
             down.encode(theta[None], common, ctx.sender_key("mean"), ctx.clients.parallel_map), cohort
         )
-        return down.counts(payload, common, ctx.clients.parallel_map)[0], self.diagnosed(
-            "down", theta[None], common, down, ctx
-        )
+        found = self.diagnosed("down", theta[None], common, down, ctx)  # of the server's one message
+        counts = down.counts(payload, common, ctx.clients.parallel_map)[0]
+        return counts, {name: value[0] for name, value in found.items()}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.runtime.workers import ProcessGroup
+from fedcomp.runtime.workers import ProcessGroup, names_of_all
 from fedcomp.simulation.round_result import RoundResult
 from fedcomp.wire import Ledger
 
@@ -56,7 +56,7 @@ def gather_metrics(
 def gather_results(
     cohorts: Sequence[Cohort], results: Sequence[RoundResult | None], shares: Shares, group: ProcessGroup
 ) -> list[RoundResult]:
-    """The results of all repetitions in which anybody took part.
+    """The results of all repetitions in which anybody took part, with the metrics that all of them have.
 
     Args:
         cohorts: of all repetitions, which every process draws alike. results: None of other processes' repetitions.
@@ -71,11 +71,11 @@ def gather_results(
     rows = [[np.arange(starts[place[number]], ends[place[number]]) for number in own] for own in here]
     each: dict[str, Tensor] | None = None
     shared: dict[str, Tensor] | None = None
-    for number in here[group.rank]:
-        result = results[number]
-        assert result is not None
-        clients = {name: value for name, value in result.metrics.items() if value.dim()}
-        scalars = {name: value for name, value in result.metrics.items() if not value.dim()}
+    own_metrics = {number: result.metrics for number in here[group.rank] if (result := results[number]) is not None}
+    names = group.common(names_of_all(list(own_metrics.values()))) or []
+    for number, metrics in own_metrics.items():
+        clients = {name: metrics[name] for name in names if metrics[name].dim()}
+        scalars = {name: metrics[name] for name in names if not metrics[name].dim()}
         if each is None or shared is None:
             each = {name: value.new_empty(int(ends[-1]), *value.shape[1:]) for name, value in clients.items()}
             shared = {name: value.new_empty(len(present)) for name, value in scalars.items()}

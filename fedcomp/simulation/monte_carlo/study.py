@@ -35,7 +35,7 @@ from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel, num_frozen
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
-from fedcomp.runtime.workers import ProcessGroup
+from fedcomp.runtime.workers import ProcessGroup, names_of_all
 from fedcomp.simulation.evaluation import metrics_of_rows
 from fedcomp.simulation.monte_carlo import shared
 from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
@@ -290,7 +290,10 @@ def _set_repetition(tree: Any, number: int, own: Any) -> None:
 
 
 def _joined_result(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult:
-    """One result from those of the repetitions in which anybody took part."""
+    """One result from those of the repetitions in which anybody took part, with the metrics that all of them have.
+
+    A metric may be one of a round in which all clients take part, which is not the same round in all repetitions.
+    """
     if not cohorts:
         return RoundResult(Cohort.of((), torch.zeros(0)), {})
     whole = Cohort(
@@ -298,7 +301,7 @@ def _joined_result(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult
         torch.cat([one.weight for one in cohorts]),
         tuple(client for one in cohorts for client in one.clients),
     )
-    names = metrics[0].keys()
+    names = names_of_all(metrics) or []
     each = {name: torch.cat([own[name] for own in metrics]) for name in names if metrics[0][name].dim()}
     shared = {name: torch.stack([own[name] for own in metrics]) for name in names if not metrics[0][name].dim()}
     return RoundResult(whole, each, tuple(cohort.size for cohort in cohorts), shared)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint, load, save
@@ -101,6 +103,23 @@ def test_a_repetition_is_a_run_with_its_key(name: str) -> None:
     assert not torch.allclose(flatten(state)["theta"][0], flatten(state)["theta"][1], atol=1e-3)
     for line, wanted in zip(lines, _run(replace(study, vmapped=None), 4)[2] if study.vmapped else lines):
         assert line == pytest.approx(wanted, abs=1e-5)
+
+
+def test_a_metric_of_rounds_in_which_all_take_part_is_logged_where_they_do_in_all_repetitions() -> None:
+    options = {"participation": Bernoulli(0.95), "rounds": 12}
+    repetitions = _repetitions(Scaffold(SGD, STEP, DENSE), options)
+    everybody = [[one.cohort(index).size == world.NUM_CLIENTS for one in repetitions] for index in range(12)]
+    assert {all(some) for some in everybody} == {True, False}
+    assert {some[0] for some in everybody if not all(some)} == {True, False}
+    lines = _run(MonteCarloStudy.of(repetitions), 12)[2]
+    assert ["control/sum" in line for line in lines] == [all(some) for some in everybody]
+
+
+def test_a_message_of_the_server_has_one_value_a_repetition() -> None:
+    repetitions = _repetitions(BiCompFLGR(client=SGD, block=16, reconstruct=True), {"participation": world.FULL})
+    (line,) = _run(MonteCarloStudy.of(repetitions), 1)[2]
+    kl = [float(one.round(0, one.init(), Ledger())[1].metrics["mrc/kl_down"]) for one in repetitions]
+    assert float(line["mrc/kl_down"]) == pytest.approx(sum(kl) / len(kl))
 
 
 def test_repetition_0_has_the_runs_own_key() -> None:
