@@ -141,16 +141,18 @@ def save(figure: Figure, path: Path) -> None:
     with atomic_path(path) as temporary, fonts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
-    missing = set()
+    missing, crowded = set(), False
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))
         if glyph:
             missing.add(chr(int(glyph[1])))
         elif NO_ROOM.match(str(warning.message)):
-            width, height = figure.get_size_inches()
-            print(f"{path}: {width:g}x{height:g} inches have no room for its titles", file=sys.stderr, flush=True)
+            crowded = True
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if crowded:
+        width, height = figure.get_size_inches()
+        print(f"{path}: {width:g}x{height:g} inches have no room for all its text", file=sys.stderr, flush=True)
     if missing - _WARNED:
         _WARNED.update(missing)
         letters = "".join(sorted(missing))

@@ -92,7 +92,7 @@ def _show(runs: Sequence[RecordedRun], target: str | None) -> None:
     first = whole.names[0]
     kept = [first, *(name for name in (*SHOWN, table.SEEDS) if name in whole.names and name != first)]
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
-    console.print(formats.to_rich(whole.select(kept)))
+    console.print(formats.to_rich(formats.fitting(whole.select(kept), console.width), console.width))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def _print(content: Content, options: Options, console: Console) -> None:
     results = content.results
     if options.columns is None:  # width is scarce
         results = results.select([name for name in results.names if not name.startswith("late_")])
-        results = formats.fitting(results, console.width)
+        results = formats.fitting(results, console.width, "; --columns chooses")
     for rows in (results, *(formats.fitting(rows, console.width) for rows, _ in content.further.values())):
         console.print(formats.to_rich(rows, console.width))
     _show(console, content.remarks)

@@ -23,6 +23,8 @@ X_AXES = (
     ("round", Axis("round", "rounds")),
     ("time/total", Axis("seconds on the network", log=True)),
 )
+NAME_LENGTH = 120
+"""Characters of a part of a file's name: file systems hold 255 bytes, and a setting may have a list of columns."""
 RATES = (
     ("bpp/total", Axis("bits per parameter, both ways", log=True)),
     ("bpp/uplink", Axis("bits per parameter, uplink", log=True)),
@@ -137,8 +139,8 @@ def _best_at_rate(group: RunGroup, metric: Metric, rate: str) -> Series | None:
 
 
 def slug(text: str) -> str:
-    """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+    """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`, at most NAME_LENGTH long."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:NAME_LENGTH]
 
 
 def each_run(group: RunGroup, metric: Metric, x: str) -> Series:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedcomp.display import figure, units
-from fedcomp.reporting.pictures.legend import WIDE, Legend, axes_room, legend, of_column
+from fedcomp.reporting.pictures.legend import WIDE, Legend, axes_room, legend, of_column, panel_title
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, shown_labels
 from fedcomp.reporting.pictures.view import marked_places, view
 
@@ -99,7 +99,7 @@ def _spread(picture: Picture) -> Figure:
     right = RIGHT + 0.065 * max(
         (sum(len(label) + 2 for label, _ in panel.lines) for panel in picture.panels), default=0
     )
-    above = TOP + (PANEL_TITLE if any(panel.title for panel in picture.panels) else 0)
+    above = TOP + PANEL_TITLE * max(len(panel_title(panel.title, WIDTH).splitlines()) for panel in picture.panels)
     width = sum(lefts) + columns * (WIDTH + right)
     names = legend(labels, width, WIDE)
     below = 0.1 + names.height
@@ -150,7 +150,7 @@ def _panel(
     y_title = figure.wrapped(panel.y.title, title_width) if labelled else ""
     figure.style(axes, figure.drawable(panel.x.title), y_title)
     if panel.title:
-        axes.set_title(figure.drawable(panel.title), fontsize=8.5, color=figure.INK, loc="left")
+        axes.set_title(panel_title(panel.title, width), fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
     for number, series in enumerate(panel.series):
         marked, index = marked_places(series.x, panel.x.log, number, len(panel.series)), order.index(series.label)

@@ -1,9 +1,9 @@
-"""The names of methods in a picture's legend: broken into lines that fit, and whether they leave room for the axes."""
+"""Names in a legend and titles above panels: broken into lines that fit, and whether they leave room for the axes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedcomp.display import figure
+from fedcomp.display import figure, units
 from fedcomp.reporting.pictures.picture import Picture, shown_labels
 
 MOST_COLUMNS = 4
@@ -14,6 +14,9 @@ LEAST_AXES = (0.6, 0.4)
 AROUND = (0.6, 0.45)
 """Inches beside and below axes in a paper's column, for what is written there."""
 PANEL_TITLE = 0.17
+"""Inches of a line of a panel's title."""
+TITLE_LETTER = 0.068
+"""Inches of its letters' width."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ def legend(labels: Sequence[str], width: float, letters: Letters, most_columns: 
     return Legend(texts, columns, own * columns, letters.line * -(-len(lines) // columns))
 
 
+def panel_title(text: str, width: float) -> str:
+    """A panel's title in lines that are no wider than its axes."""
+    return figure.wrapped(text, max(LEAST_LETTERS, int(width / TITLE_LETTER)))
+
+
 def of_column(picture: Picture) -> Legend:
     """The legend of a picture that has a size."""
     assert picture.size is not None
@@ -73,10 +81,11 @@ def axes_room(picture: Picture) -> tuple[float, float]:
     own, (width, height) = of_column(picture), picture.size
     columns = min(picture.columns, len(picture.panels))
     rows = -(-len(picture.panels) // columns)
-    titles = PANEL_TITLE if any(panel.title for panel in picture.panels) else 0.0
     width -= own.width if picture.legend == "right" else 0.0
     height -= own.height if picture.legend == "below" else 0.0
-    return width / columns - AROUND[0], height / rows - AROUND[1] - titles
+    across = width / columns - AROUND[0]
+    lines = max(len(panel_title(panel.title, across).splitlines()) for panel in picture.panels)
+    return across, height / rows - AROUND[1] - PANEL_TITLE * lines
 
 
 def check_room(picture: Picture) -> None:
@@ -86,7 +95,8 @@ def check_room(picture: Picture) -> None:
     own, room, (width, height) = of_column(picture), axes_room(picture), picture.size
     too_high = picture.legend not in ("below", "none") and own.height > height
     if room[0] < LEAST_AXES[0] or room[1] < LEAST_AXES[1] or too_high:
-        what = f"figure {picture.name!r}: {width:g}x{height:g} inches have no room for axes"
+        panels = units.counted(len(picture.panels), "panel")
+        what = f"figure {picture.name!r}: {width:g}x{height:g} inches have no room for {panels}"
         if picture.legend == "none":
             raise ValueError(f"{what}: give a larger size")
         raise ValueError(

@@ -32,10 +32,10 @@ WIDE = 400
 """Characters of a line where there is no terminal."""
 
 
-def fitting(rows: Rows, width: int) -> Rows:
+def fitting(rows: Rows, width: int, remedy: str = "") -> Rows:
     """The columns that fit into a terminal of `width` characters, the most important ones first, one at least.
 
-    The caption names those that do not.
+    The caption names those that do not, with the `remedy` behind them.
     """
     least = _least_widths(rows)
     each = dict(zip(rows.names, least[rows.num_names :]))
@@ -48,7 +48,7 @@ def fitting(rows: Rows, width: int) -> Rows:
     left_out = [name for name in rows.names if name not in kept]
     if not rows.ranked or not left_out:
         return rows
-    caption = f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}; --columns chooses."
+    caption = f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}{remedy}."
     return replace(rows.select([name for name in rows.names if name in kept]), caption=caption)
 
 

@@ -198,13 +198,34 @@ def test_long_names_stand_in_several_lines_within_the_picture(runs: Path, tmp_pa
         assert not any(box.overlaps(axes.get_tightbbox()) for axes in drawn.axes)
 
 
+def test_long_settings_stand_in_several_lines_above_their_panel(make_run: MakeRun, tmp_path: Path) -> None:
+    for number in range(3):
+        columns = [f"column_{number}_{place}" for place in range(12)]
+        config = {"dataset": {"_target_": "fedcomp.dataset.tables.csv.load", "features": columns}}
+        for method in ("dense", "sign"):
+            make_run(method, 0, [0.1, 0.5, 0.6], config=config, folder=f"{method}{number}")
+    assert main([str(tmp_path), "--out", str(tmp_path / "r")]) == 0
+    names = [path.name for path in (tmp_path / "r").glob("*.png")]
+    assert len(names) == 1 + 2 * 3 + 1, "overview, two qualities of three settings, scatter"
+    assert max(map(len, names)) < 150
+    groups = group(read_runs([tmp_path]))
+    for size in (None, "6.8x6"):
+        drawn = draw.sheet(asked_picture(ENTRY | {"size": size}, groups))
+        save(drawn, tmp_path / "f.png")
+        for axes in drawn.axes:
+            title = axes._left_title.get_window_extent()
+            assert title.width <= axes.bbox.width + 0.3 * drawn.dpi
+            assert title.y1 <= drawn.bbox.y1
+            assert not any(title.overlaps(other.bbox) for other in drawn.axes)
+
+
 @looped(
     "options, said",
     [
-        ({"size": "3.3x1.2", "rename": {"ours": LONG}}, "3.3x1.2 inches have no room for axes and the names of 3"),
+        ({"size": "3.3x1.2", "rename": {"ours": LONG}}, "3.3x1.2 inches have no room for 1 panel and the names of 3"),
         ({"size": "2x2", "legend": "right", "rename": {"ours": LONG}}, r"methods \(legend=right\): give a larger size"),
         ({"size": "2x0.9", "legend": "best", "rename": {"ours": 3 * LONG}}, r"\(legend=best\)"),
-        ({"size": "1x1", "legend": "none"}, "1x1 inches have no room for axes: give a larger size"),
+        ({"size": "1x1", "legend": "none"}, "1x1 inches have no room for 1 panel: give a larger size"),
     ],
 )
 def test_a_picture_without_room_for_its_axes_is_refused(runs: Path, options: dict, said: str) -> None:

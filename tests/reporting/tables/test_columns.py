@@ -61,7 +61,7 @@ def test_a_wrong_column_is_one_clear_line(wide: Rows, text: str, said: str) -> N
 def test_a_terminal_shows_what_fits_and_says_what_it_leaves_out(wide: Rows, width: int) -> None:
     from rich.console import Console
 
-    shown = formats.fitting(wide, width)
+    shown = formats.fitting(wide, width, "; --columns chooses")
     assert shown.names[0] == "test_accuracy"
     console = Console(width=width, file=io.StringIO())
     console.print(formats.to_rich(shown, width))
@@ -71,7 +71,11 @@ def test_a_terminal_shows_what_fits_and_says_what_it_leaves_out(wide: Rows, widt
     assert all(cell in text for cell in numbers), "no number is broken, and none is cut off"
     said = " ".join(text.split())
     left_out = [name for name in wide.names if name not in shown.names]
-    assert (f"Left out to fit {width} characters: {', '.join(left_out)};" in said) == (width < 300) == bool(left_out)
+    assert (
+        (f"Left out to fit {width} characters: {', '.join(left_out)}; --columns" in said)
+        == (width < 300)
+        == bool(left_out)
+    )
 
 
 def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: Rows) -> None:
