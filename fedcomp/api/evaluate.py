@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def show() -> None:
         found = evaluate(given.run, given.words, given.clients, given.config_dir, note, given.trust_code)
         out = given.out or given.run / "evaluation" / (found.name + ("-train" if given.clients == "train" else ""))
+        print("\n".join(text_of(found)), flush=True)  # first: the folder may be read-only
         write(found, out)
-        print("\n".join(text_of(found)))
         print(f"tables {'and picture ' if len(found.values) and can_draw() else ''}in {out}")
 
     return exit_status(show)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
-from fedcomp.reporting.group import group_labels, result_options, setting_text, settings
+from fedcomp.reporting.group import group_labels, natural, result_options, setting_text, settings
 from fedcomp.reporting.labels import distinct
 from fedcomp.status.runs import GOING, RunState, RunStates, State
 
@@ -67,7 +67,7 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
             words = [word for word in run.overrides.split() if not word.startswith("seed=")]
             waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)
     named = _named(list(groups.values()))
-    ordered = sorted(named, key=lambda row: (row.setting, row.label))
+    ordered = sorted(named, key=lambda row: (natural(row.setting), natural(row.label)))
     return ordered + [StatusRow(label, tuple(own)) for label, own in waiting.items()]
 
 
@@ -84,7 +84,9 @@ def _named(groups: Sequence[Sequence[RunState]]) -> list[StatusRow]:
     names = [
         found[key][0] + (f" ({own[0].config.get('name')})" if times[key] > 1 else "") for key, own in zip(keys, groups)
     ]
-    return [StatusRow(name, tuple(own), found[key][1]) for name, own, key in zip(distinct(names), groups, keys)]
+    where = [found[key][1] for key in keys]
+    whole = distinct([f"{place}\n{name}" for place, name in zip(where, names)])  # two settings may have one name
+    return [StatusRow(name.split("\n")[1], tuple(own), place) for name, own, place in zip(whole, groups, where)]
 
 
 def counts(runs: Sequence[RunState]) -> str:

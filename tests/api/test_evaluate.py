@@ -138,6 +138,13 @@ def test_a_run_that_is_not_finished_says_so(finished: Run, tmp_path: Path, capsy
             assert f"{folder} {said} are its weights after round 3 of 3" in line
 
 
+def test_a_folder_that_cannot_be_written_loses_no_figure(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(finished.folder), "--out", "/proc/nowhere"]) == 2
+    said = capsys.readouterr()
+    assert "cannot write /proc/nowhere" in said.err
+    assert f"accuracy {100 * finished.lines[-1]['test/accuracy']:.2f} %" in said.out
+
+
 def test_only_the_run_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([])

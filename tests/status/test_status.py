@@ -68,6 +68,15 @@ def test_the_same_config_under_two_names_has_the_name(grid: Path) -> None:
     assert labels == ["sign", "topk (demo)", "topk (other)", "compressor=new"]
 
 
+def test_two_settings_may_have_a_method_of_one_name_and_stand_in_order(tmp_path: Path) -> None:
+    for clients in (5, 10):
+        for method in ("sign", "topk"):
+            options = {"rounds": 1, "num_clients": clients, "compressor": {"_target_": f"fedcomp.compressor.{method}.C"}}
+            write_run(tmp_path / f"{method}{clients}" / "seed=0", options, "finished", 1)
+    found = [(row.setting, row.label) for row in rows(run_states(tmp_path).runs)]
+    assert found == [(f"{clients} clients", method) for clients in (5, 10) for method in ("sign", "topk")]
+
+
 def test_every_state(grid: Path) -> None:
     with owned(grid / "demo" / "topk" / "seed=1"):
         runs = {f"{run.folder.parent.name} {run.seed}": run for run in run_states(grid).runs}
