@@ -111,7 +111,7 @@ def _options(given: dict[str, Any]) -> Options:
     rename = {}
     for word in given.pop("rename") or ():
         old, equals, new = word.rpartition("=")
-        if not equals:
+        if not equals or not new.strip():
             raise ValueError(f"--rename {word}: give OLD=NEW, as fedavg=FedAvg")
         rename[old] = new
     return Options(paths, figures=figures, order=order, rename=rename, **given)  # the others have the same names

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcomp.display import units
 from fedcomp.display.console import redirect_to_null
 from fedcomp.display.figure import latex as latex_program
 from fedcomp.records.atomic_write import explained, write_atomically
@@ -180,7 +181,7 @@ def _markdown(remarks: Notes) -> str:
 def _in_print(table: Rows, shown: Rows) -> str:
     """How much of the table LaTeX has, and whether that is wider than a page."""
     every, own, wide = len(table.names), len(shown.names), latex.table_width(shown)
-    text = f"{own} of {every} columns: --columns chooses" if own < every else f"{every} columns"
+    text = f"{own} of {every} columns: --columns chooses" if own < every else units.counted(every, "column")
     if wide > latex.PAPER:
         text += f", about {wide:.0f} pt wide, where an article has {latex.PAPER:.0f}"
     return text

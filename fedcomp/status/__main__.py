@@ -52,6 +52,8 @@ def _with_seconds(words: Sequence[str]) -> list[str]:
 
 
 def _status(root: Path, seconds: float | None) -> int:
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"--watch {seconds:g}: give seconds above 0, or --watch alone for {WATCH_SECONDS:g}")
     runs = _watch(root, seconds) if seconds else _show(root)
     return int(any(run.state in ("failed", "killed") for run in runs))
 

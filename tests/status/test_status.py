@@ -71,7 +71,8 @@ def test_the_same_config_under_two_names_has_the_name(grid: Path) -> None:
 def test_two_settings_may_have_a_method_of_one_name_and_stand_in_order(tmp_path: Path) -> None:
     for clients in (5, 10):
         for method in ("sign", "topk"):
-            options = {"rounds": 1, "num_clients": clients, "compressor": {"_target_": f"fedcomp.compressor.{method}.C"}}
+            compressor = {"_target_": f"fedcomp.compressor.{method}.Codec"}
+            options = {"rounds": 1, "num_clients": clients, "compressor": compressor}
             write_run(tmp_path / f"{method}{clients}" / "seed=0", options, "finished", 1)
     found = [(row.setting, row.label) for row in rows(run_states(tmp_path).runs)]
     assert found == [(f"{clients} clients", method) for clients in (5, 10) for method in ("sign", "topk")]
@@ -153,6 +154,12 @@ def test_a_status_parses_only_the_end_of_a_record(tmp_path: Path, monkeypatch: p
     runs = run_states(tmp_path).runs
     assert [round(run.best or 0, 3) for run in runs] == [0.892] * 10
     assert len(parsed) <= 3 * len(runs)
+
+
+@looped("seconds", ["0", "-1"])
+def test_a_wrong_number_of_seconds(grid: Path, capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+    assert main([str(grid), "--watch", seconds]) == 2
+    assert f"--watch {seconds}: give seconds above 0" in capsys.readouterr().err
 
 
 @looped("words", ["PATH --watch", "--watch PATH", "PATH --watch 0.01", "--watch 0.01 PATH"])

@@ -114,6 +114,10 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
         ({"size": "0x2"}, "size is '0x2', but must be"),
         ({"ylim": "0.9:0.8"}, "ylim is '0.9:0.8', but must be LOW:HIGH"),
         ({"ylim": 0.9}, "ylim is 0.9, but must be LOW:HIGH"),
+        (
+            {"ylim": "80:90"},
+            r"ends 80:90 of test accuracy \(%\): an accuracy is a fraction, for 80 to 90 % give 0.8:0.9",
+        ),
         ({"xlim": "nan:1"}, "xlim is 'nan:1', but must be LOW:HIGH"),
         ({"legend": "top"}, "legend is 'top', allowed are below, right, none, best"),
         ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
@@ -138,6 +142,7 @@ def test_the_command_draws_it_and_orders_the_tables(runs: Path, tmp_path: Path, 
     for wrong, said in (
         (["--ylim", "0.8:0.9"], "--ylim is for --figure"),
         (["--rename", "ours"], "--rename ours: give OLD=NEW"),
+        (["--rename", "ours="], "--rename ours=: give OLD=NEW"),
         (["--figure", "y=none/such"], "figure 'figure' is empty: no finished run has bits/uplink, none/such"),
         (["--order", "theirs"], "no method is called 'theirs'"),
     ):
