@@ -32,10 +32,16 @@ class Difference:
         return f"{100 * abs(self.mean):.2f} ± {100 * self.error:.2f} points {way}{alone}"
 
 
-def difference(one: Sequence[float], other: Sequence[float], num_test: int) -> Difference:
-    """Of accuracies in [0, 1], one a seed: the standard errors over seeds and of a test set of that size together."""
+def difference(one: Sequence[float], other: Sequence[float], num_test: int, paired: bool = False) -> Difference:
+    """Of accuracies in [0, 1], one a seed: the standard errors over seeds and of a test set of that size together.
+
+    Args:
+        paired: both are of the same seeds, in their order. A seed draws the same split for both, and the error is that
+            of the differences seed by seed, without what makes a seed hard for both.
+    """
     means = fmean(one), fmean(other)
-    seeds = sum(variance(values) / len(values) for values in (one, other) if len(values) > 1)
+    varying = [[left - right for left, right in zip(one, other, strict=True)]] if paired else [one, other]
+    seeds = sum(variance(values) / len(values) for values in varying if len(values) > 1)
     tests = sum(mean * (1 - mean) / num_test for mean in means)
     return Difference(means[0] - means[1], (seeds + tests) ** 0.5, min(len(one), len(other)))
 

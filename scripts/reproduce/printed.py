@@ -67,15 +67,21 @@ def finished(records: Records, *labels: str) -> list[Records] | None:
 
 
 def above(records: Records, label: str, references: Sequence[str]) -> list[Difference | None]:
-    """By how much a method's best accuracy over the rounds is above each reference's; None before all have ended."""
+    """By how much a method's best accuracy over the rounds is above each reference's; None before all have ended.
 
-    def best(label: str) -> list[float] | None:
-        found = finished(records, label)
-        return None if found is None else found[0].collect(lambda run: run.best(ACCURACY))
+    Seed by seed, if both have the same seeds.
+    """
 
-    own = best(label)
-    theirs = [best(reference) for reference in references]
-    return [None if own is None or one is None else difference(own, one, TEST_SAMPLES) for one in theirs]
+    def compared(reference: str) -> Difference | None:
+        runs = finished(records, label, reference)
+        if runs is None:
+            return None
+        own, other = (sorted(each, key=lambda run: run.about["seed"]) for each in runs)
+        paired = [run.about["seed"] for run in own] == [run.about["seed"] for run in other]
+        best = [[run.best(ACCURACY) or 0.0 for run in each] for each in (own, other)]
+        return difference(*best, TEST_SAMPLES, paired)
+
+    return [compared(reference) for reference in references]
 
 
 def bits(records: Records, label: str) -> float | None:

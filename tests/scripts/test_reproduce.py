@@ -135,6 +135,9 @@ def test_methods_are_compared_at_their_end_alone() -> None:
     for other in ("b", "c", "d"):  # not at its end; not run; one seed of two not at its end
         assert printed.above(records, "a", [other]) == [None]
     assert markdown.rounds(records) == "1 of 2"
+    hard = [of("e", [0.1, 0.1, 0.5], 1), of("e", [0.1, 0.1, 0.9], 0), of("f", [0.1, 0.1, 0.8]), of("f", [0, 0, 0.4], 1)]
+    (by_seed,) = printed.above(Records(hard), "e", ["f"])  # a seed is hard for both
+    assert (by_seed.mean, by_seed.sign) == (pytest.approx(0.1), 1)
 
 
 def test_a_claim_is_judged_by_the_difference_with_its_standard_error() -> None:
@@ -147,6 +150,9 @@ def test_a_claim_is_judged_by_the_difference_with_its_standard_error() -> None:
     seeds = difference([0.89, 0.9, 0.91], [0.88, 0.89, 0.9], 10_000)
     assert seeds.error == pytest.approx((2 * 1e-4 / 3 + 0.9 * 0.1 / 1e4 + 0.89 * 0.11 / 1e4) ** 0.5)
     assert seeds.sign == 0
+    same = difference([0.89, 0.9, 0.91], [0.88, 0.89, 0.9], 10_000, paired=True)  # 1 point above in each
+    assert same.error == pytest.approx(one_seed.error)
+    assert same.sign == 1
     up, down, level = one_seed, below, seeds
     found = [all_above(one) for one in ([up], [up, level], [up, down], [up, None], [])]
     assert found == [True, None, False, None, None]
