@@ -6,7 +6,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_folder_name, check_one_line
+from fedcomp.core.validate import check_folder_name, check_one_line, is_whole
 from fedcomp.dataset.contract import IGNORED, NO_TARGET, Dataset, Samples, Task, Unlabelled
 
 
@@ -19,6 +19,7 @@ def check(dataset: Dataset) -> None:
             that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name that
             cannot name a folder. One line, naming the first culprit.
     """
+    _check_types(dataset)
     check_folder_name("dataset.name", dataset.name)  # of which `fedcomp-evaluate` makes one
     for name in dataset.class_names:
         check_one_line("class", name)
@@ -83,6 +84,29 @@ def check_finite(where: str, values: Tensor) -> None:
     )
 
 
+def _check_types(dataset: Dataset) -> None:
+    if not isinstance(dataset, Dataset):
+        raise ValueError(
+            f"the dataset is a {type(dataset).__name__}, but its function must return a Dataset (from "
+            "fedcomp.dataset.contract import Dataset, Samples)"
+        )
+    where, train, test = f"dataset={dataset.name}", dataset.train, dataset.test
+    tensors: dict[str, Tensor | None] = {"train.x": train.x, "train.y": train.y, "test.x": test.x, "test.y": test.y}
+    tensors |= {"train.owner": train.owner, "test.owner": test.owner, "mean": dataset.mean, "std": dataset.std}
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor) and not (value is None and name.endswith("owner")):
+            raise ValueError(
+                f"{where}: {name} is a {type(value).__name__}, but must be a tensor, as torch.as_tensor makes it"
+            )
+    if not is_whole(dataset.num_outputs) or dataset.num_outputs < 1:
+        raise ValueError(f"{where}: num_outputs is {dataset.num_outputs!r}, but must be a whole number, 1 or more")
+    if dataset.class_names and len(dataset.class_names) != dataset.num_outputs:
+        raise ValueError(
+            f"{where}: class_names are {len(dataset.class_names)}, but num_outputs is {dataset.num_outputs}; give each "
+            "class its name, or none"
+        )
+
+
 def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
     x, y = samples.x, samples.y
     if len(samples) == 0:
@@ -96,6 +120,11 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
             f"{where}.x is {x.dtype} {tuple(x.shape)}, but must be uint8 or float32, and [n, F] or, for images, "
             "[n, H, W, C]"
         )
+    if x.dim() == 4 and x.shape[1] in (1, 3) and x.shape[2] == x.shape[3] > 4:
+        raise ValueError(
+            f"{where}.x is {tuple(x.shape)}, which looks like [n, C, H, W], but images are [n, H, W, C]: take "
+            "x.permute(0, 2, 3, 1)"
+        )
     check_finite(f"{where}.x", x)
     if dataset.task == "segmentation":
         _check_masks(where, x, y, dataset.num_outputs)
@@ -105,6 +134,8 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
         _check_classes(where, y.masked_fill(y == NO_TARGET, 0), dataset.num_outputs)
     elif dataset.task != "regression":
         _check_classes(where, y, dataset.num_outputs)
+        if dataset.task == "classification" and y.dim() > 1 and y.shape[1:].numel() == 1:
+            raise ValueError(f"{where}.y is {tuple(y.shape)}, but one class a sample is [n]: y.flatten()")
     else:
         if y.dtype != torch.float32 or tuple(y.shape[1:]) != (dataset.num_outputs,):
             raise ValueError(
