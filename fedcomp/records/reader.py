@@ -68,7 +68,7 @@ class RunFiles:
             raise ValueError(f"{path} is no config: it must be a mapping")
         for key in WHOLE:
             if type(config.get(key, 0)) is not int:
-                raise ValueError(f"{path} is no run's config: {key} is {config[key]!r}, but must be a whole number")
+                raise ValueError(f"{path} is no config of a run: {key} is {config[key]!r}, but must be a whole number")
         return without_rooms(config)
 
     def existing_config(self) -> dict[str, Any]:

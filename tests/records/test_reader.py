@@ -147,7 +147,7 @@ def test_the_config_of_another_program_is_no_runs(make_run: MakeRun, tmp_path: P
     make_run("topk", 3, [0.1, 0.9], config={key: value}, folder=f"{key}{value}")
     (run,) = read_runs([tmp_path / "outputs" / "demo" / f"{key}{value}"])
     assert run.state == "unreadable"
-    assert f"is no run's config: {key} is {value!r}, but must be a whole number" in str(run.error)
+    assert f"is no config of a run: {key} is {value!r}, but must be a whole number" in str(run.error)
 
 
 def test_what_is_not_there_yet(tmp_path: Path) -> None:
