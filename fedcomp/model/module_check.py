@@ -134,8 +134,9 @@ def _trained(held: nn.Module | Tensor) -> list[Tensor]:
 def _places(module: nn.Module) -> Iterator[tuple[int, int, str]]:
     """(first byte, end, name) of each parameter in memory."""
     for path, tensor in module.named_parameters():
-        if tensor.requires_grad and tensor.numel():
-            yield tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, path
+        first = tensor.data_ptr()  # 0: none, as of a fake tensor
+        if tensor.requires_grad and first:
+            yield first, first + tensor.nbytes, path
 
 
 def _reached(outputs: Tensor) -> set[int]:
