@@ -40,8 +40,8 @@ def check_module(module: nn.Module, name: str) -> None:
                 f"model {name} has {path} in {tensor.dtype}, but trained parameters are torch.float32; clients compute "
                 "in another type by dtype=float64 or precision=bf16"
             )
-    for (_, end, one), (start, _, other) in pairwise(sorted(_places(module))):
-        if start < end:
+    for (storage, _, end, one), (next_storage, start, _, other) in pairwise(sorted(_places(module))):
+        if storage == next_storage and start < end:
             raise ValueError(
                 f"model {name} has two parameters in the same memory, {one} and {other}, which would be trained apart: "
                 "tie weights by one parameter (self.b.weight = self.a.weight), or use it twice in forward"
@@ -131,12 +131,13 @@ def _trained(held: nn.Module | Tensor) -> list[Tensor]:
     return [held] if held.requires_grad and held.is_leaf else []
 
 
-def _places(module: nn.Module) -> Iterator[tuple[int, int, str]]:
-    """(first byte, end, name) of each parameter in memory."""
+def _places(module: nn.Module) -> Iterator[tuple[int, int, int, str]]:
+    """(storage, its first entry, its end, name) of each trained parameter; of one with gaps, the first entry alone."""
     for path, tensor in module.named_parameters():
-        first = tensor.data_ptr()  # 0: none, as of a fake tensor
-        if tensor.requires_grad and first:
-            yield first, first + tensor.nbytes, path
+        if tensor.requires_grad and tensor.numel():
+            first = tensor.storage_offset()
+            length = tensor.numel() if tensor.is_contiguous() else 1
+            yield tensor.untyped_storage()._cdata, first, first + length, path
 
 
 def _reached(outputs: Tensor) -> set[int]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,16 +11,17 @@ import torch
 @contextlib.contextmanager
 def no_global_draws(what: str) -> Iterator[None]:
     """Raise ValueError, which begins with `what`, if something within the block draws from a global generator."""
-    torchs, numpys = torch.get_rng_state(), _numpy_state()
+    before = _states()
     yield
-    moved = "torch's" if not torch.equal(torch.get_rng_state(), torchs) else "NumPy's"
-    if moved == "torch's" or _numpy_state() != numpys:
-        raise ValueError(
-            f"{what} draws from {moved} global generator, which neither the run's seed nor a checkpoint determines: "
-            "draw by a key that it is given, as in torch.rand(3, generator=key.generator())"
-        )
+    for whose, state in _states().items():
+        if state != before[whose]:
+            raise ValueError(
+                f"{what} draws from {whose} global generator, which neither the run's seed nor a checkpoint "
+                "determines: draw by a key that it is given, as in torch.rand(3, generator=key.generator())"
+            )
 
 
-def _numpy_state() -> tuple[bytes, int]:
-    state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
-    return state["key"].tobytes(), state["pos"]
+def _states() -> dict[str, Any]:
+    """The state of each global generator, by whose it is."""
+    numpys = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
+    return {"torch's": torch.get_rng_state().numpy().tobytes(), "NumPy's": (numpys["key"].tobytes(), numpys["pos"])}
