@@ -79,7 +79,9 @@ def sections(folder: Folder) -> str:
     ]
     for network, experiment in NOISES.items():
         own = folder[experiment]
-        shown = picture(f"Accuracy over the magnitude of the noise, {network}", experiment.pictures["alpha"], own)
+        shown = picture(
+            f"Accuracy over the magnitude of the noise, {network}, seed 0", experiment.pictures["alpha"], own
+        )
         parts += [f"{network}: {made_with(experiment, own)}", _by_magnitude(own), shown]
     return "\n\n".join(parts)
 
