@@ -135,7 +135,7 @@ def _places(module: nn.Module) -> Iterator[tuple[int, int, int, str]]:
     """(storage, its first entry, its end, name) of each trained parameter; of one with gaps, the first entry alone."""
     for path, tensor in module.named_parameters():
         if tensor.requires_grad and tensor.numel():
-            first = tensor.storage_offset()
+            first = int(tensor.storage_offset())
             length = tensor.numel() if tensor.is_contiguous() else 1
             yield tensor.untyped_storage()._cdata, first, first + length, path
 
