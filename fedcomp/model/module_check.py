@@ -42,8 +42,9 @@ def check_module(module: nn.Module, name: str) -> None:
             )
     for (storage, _, end, one), (next_storage, start, _, other) in pairwise(sorted(_places(module))):
         if storage == next_storage and start < end:
+            both = " and ".join(sorted((one, other)))
             raise ValueError(
-                f"model {name} has two parameters in the same memory, {one} and {other}, which would be trained apart: "
+                f"model {name} has two parameters in the same memory, {both}, which would be trained apart: "
                 "tie weights by one parameter (self.b.weight = self.a.weight), or use it twice in forward"
             )
 
