@@ -1,55 +1,14 @@
 """What the cohorts of a run are like before they are drawn. Shape legend: N clients."""
 
-import logging
-
-import torch
 from torch import Tensor
 
-from fedcomp.core.cohort import Cohort
-from fedcomp.core.folders import name_of
 from fedcomp.participation.absent import WithoutAbsent
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
-from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 
-log = logging.getLogger("fedcomp")
-
-TOLERANCE = 1e-3
-"""Relative difference of weights, which are float32, from what they should be."""
 NUM_COHORTS = 1000
 """Cohorts drawn to estimate a mean over random cohorts."""
-
-
-def check_draws(participation: Participation, num_clients: int) -> None:
-    """Raise ValueError if the cohort of a round is none, or not of the probabilities that the rule says.
-
-    A first cohort is drawn, of clients that count alike.
-    """
-    name = f"participation={name_of(participation)}"
-    inclusion = participation.inclusion(num_clients)
-    if not isinstance(inclusion, Tensor) or inclusion.dtype != torch.float64 or inclusion.shape != (num_clients,):
-        raise ValueError(f"{name}: inclusion must return float64 [{num_clients}], a probability for each client")
-    if not bool(((inclusion > 0) & (inclusion <= 1)).all()):
-        raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in (0, 1]")
-    with no_global_draws(name):
-        cohort = participation.sample(Key(("first cohort",)), torch.ones(num_clients, dtype=torch.float64))
-    if not isinstance(cohort, Cohort):
-        raise ValueError(f"{name}: sample returned a {type(cohort).__name__}, but must return a Cohort (Cohort.of)")
-    cohort.check(num_clients)
-    if cohort.size < num_clients and bool((inclusion == 1).all()) and not isinstance(participation, WithoutAbsent):
-        raise ValueError(
-            f"{name} drew {cohort.size} of {num_clients} clients, although its inclusion says that all take part in "
-            "every round: it must return the probability that a client is drawn"
-        )
-    weight, inverse = cohort.weight.double(), 1 / (num_clients * inclusion[cohort.ids])
-    mean = abs(float(weight.sum()) - 1) < TOLERANCE or torch.allclose(weight, inverse, rtol=TOLERANCE)
-    if cohort.size and not mean and not isinstance(participation, WithoutAbsent):
-        log.warning(
-            f"warning: {name}: the weights of a first cohort add up to {float(weight.sum()):.3g}: they are no average "
-            "of those present (weight / weight.sum()), nor 1/(N p_i), whose mean over rounds is the average of all",
-            extra={"note": True},
-        )
 
 
 def some_idle(participation: Participation, num_clients: int, rounds: int) -> bool:

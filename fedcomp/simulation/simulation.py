@@ -1,6 +1,5 @@
 """Federated rounds: who takes part, the algorithm's round, the ledger. Shape legend: D parameters, C statistics."""
 
-import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from fedcomp.dataset.contract import NO_TARGET, Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
 from fedcomp.model.contract import AnyModel, TaskModel, num_frozen, tensors_of
 from fedcomp.participation.contract import Participation
-from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.workers import ProcessGroup, Workers
@@ -29,7 +27,6 @@ from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.personal_test import PersonalTest
-from fedcomp.simulation.round_check import check_models, checked_round
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
@@ -129,11 +126,8 @@ class Simulation:
         link = self.link(ledger)
         link.checks = index == self.first_round
         context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked)
-        draws = no_global_draws(f"algorithm={name_of(self.algorithm)}, or a part of it,")
         try:
-            with draws if link.checks else contextlib.nullcontext():
-                returned = self.algorithm.round(state, cohort, context)
-            new, metrics = checked_round(self.algorithm, returned, state, cohort) if link.checks else returned
+            new, metrics = self.algorithm.round(state, cohort, context)
             return new, {**metrics, **context.link.measured}
         except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:
@@ -181,7 +175,6 @@ class Simulation:
     def cohort(self, index: int) -> Cohort:
         """The cohort of round `index`, on the run's device."""
         drawn = self.participation.sample(self.round_key(index).fold_in("participation"), self.importance, index)
-        drawn.check(len(self.importance))
         return drawn.to(self.device)
 
     def participation_metrics(self, index: int) -> dict[str, float]:
@@ -225,7 +218,6 @@ class Simulation:
         if self.algorithm.personalised:
             return self.personal_test.metrics(self.algorithm.personal_models(state), self.workers, self.group)
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
-        check_models(self.algorithm, evaluation_models)
         return self.metrics_of(evaluation_models) | self._excess(evaluation_models)
 
     def metrics_of(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:

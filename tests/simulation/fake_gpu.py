@@ -23,7 +23,7 @@ from fedcomp.compressor.rotations import order
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
 from fedcomp.model.batched.backward import mlp as mlp_backward
-from fedcomp.random import global_draws, keys
+from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
@@ -59,8 +59,6 @@ def sorts(name: str, args: tuple[Any, ...]) -> bool:
 def _mode() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True):
         patch.setattr(Payload, "check_range", lambda self: None)  # of the first round: there are no entries to read
-        patch.setattr(Cohort, "check", lambda self, num_clients: None)  # likewise, though it is on the host
-        patch.setattr(global_draws, "_states", dict)
         patch.setattr(order, "_steps", lambda size: tuple(range(1, order.STEPS + 1)))  # drawn on the host, and kept
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
