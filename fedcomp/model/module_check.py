@@ -27,7 +27,8 @@ def check_module(module: nn.Module, name: str) -> None:
         what = f"{type(held).__name__}" if remedy else "tensor that requires a gradient"
         raise ValueError(
             f"model {name} keeps a {what} in {where}, where torch finds no parameters: it would be neither trained, "
-            f"nor sent, nor saved; take {remedy or 'nn.Parameter, nn.ParameterList or nn.ParameterDict'}"
+            f"nor sent, nor saved; take {remedy or 'nn.Parameter, nn.ParameterList or nn.ParameterDict'}, or freeze it "
+            "by requires_grad_(False)"
         )
     for path, tensor in module.named_parameters():
         if nn.parameter.is_lazy(tensor):

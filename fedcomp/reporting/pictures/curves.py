@@ -5,6 +5,7 @@ Of studies also every repetition by itself: thin lines under a mean, and the pla
 Shape legend: R runs (seeds) of a group, or repetitions; E evaluations.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -139,8 +140,15 @@ def _best_at_rate(group: RunGroup, metric: Metric, rate: str) -> Series | None:
 
 
 def slug(text: str) -> str:
-    """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`, at most NAME_LENGTH long."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")[:NAME_LENGTH]
+    """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`, at most NAME_LENGTH long.
+
+    A longer one ends in a hash instead, so that two that begin alike are two files.
+    """
+    whole = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+    if len(whole) <= NAME_LENGTH:
+        return whole
+    end = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    return f"{whole[: NAME_LENGTH - len(end) - 1]}-{end}"
 
 
 def each_run(group: RunGroup, metric: Metric, x: str) -> Series:

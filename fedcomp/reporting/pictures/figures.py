@@ -93,10 +93,10 @@ def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
 def _ended(axis: Axis, limits: Limits | None) -> Axis:
     """The axis with the ends that the figure gives, in the unit that is shown.
 
-    Raises ValueError: accuracies are given in percent, which would show nothing.
+    Raises ValueError: accuracies are given in percent, which would show nothing, or a line at the bottom.
     """
     scale = 100 if axis.unit == "percent" else 1
-    if limits and scale == 100 and limits[0] is not None and limits[0] >= 1:
+    if limits and scale == 100 and any(end is not None and end >= most for end, most in zip(limits, (1, 2))):
         ends = ":".join("" if end is None else f"{end:g}" for end in limits)
         raise ValueError(f"ends {ends} of {axis.title}: an accuracy is a fraction, for 80 to 90 % give 0.8:0.9")
     low, high = (None if end is None else end * scale for end in limits or (None, None))
