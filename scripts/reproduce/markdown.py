@@ -60,14 +60,14 @@ def claims(rows: Sequence[tuple[str, str, Experiment | str]]) -> str:
 
     A claim that no experiment of ours can decide has neither.
     """
-    sources = [f"fedcomp {one.commands[0]}" if isinstance(one, Experiment) else one for _, _, one in rows]
+    sources = [one.shown if isinstance(one, Experiment) else one and f"`{one}`" for _, _, one in rows]
     numbers = {source: number for number, source in enumerate(dict.fromkeys(filter(None, sources)), start=1)}
     lines = ["| claim of the paper | here | shown by |", "| --- | --- | ---: |"]
     lines += [
         f"| {claim} | {found} | {numbers.get(source, '')} |"
         for (claim, found, _), source in zip(rows, sources, strict=True)
     ]
-    return "\n".join([*lines, "", *(f"{number}. `{source}`" for source, number in numbers.items())])
+    return "\n".join([*lines, "", *(f"{number}. {source}" for source, number in numbers.items())])
 
 
 def rounds(runs: Records) -> str:
