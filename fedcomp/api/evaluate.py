@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
 from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions, unfinished
-from fedcomp.config.compose import compose
+from fedcomp.config.compose import compose, find_own_code
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
@@ -51,7 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and the picture")
     parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
     given = parser.parse_intermixed_args(arguments)
-    sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
 
     def note(line: str) -> None:
         print(f"fedcomp-evaluate: {line}", file=sys.stderr)
@@ -92,8 +91,7 @@ def evaluate(
     others = [word for word in words if word.partition("=")[0] not in WITHOUT_EFFECT]
     if clients == "train" and others:
         raise ValueError(f"--clients train judges by the run's own training samples: leave {' '.join(others)} out")
-    if config_dir is not None:
-        compose([], config_dir)  # which finds its Python files from now on
+    find_own_code(config_dir)
     named = any(word.startswith("dataset=") for word in words)
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
     every = trained_repetitions(folder, places, trust_code)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.api.trained_model import TRUST_CODE, modules_of, trained_run, unfinished
+from fedcomp.config.compose import find_own_code
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.command import command, exit_status
 
@@ -29,9 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors; a folder of model=hf")
     parser.add_argument("--merge", action="store_true", help="a folder of the whole network, with adapters added to it")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
     given = parser.parse_args(arguments)
-    return exit_status(lambda: export(given.run, given.file, given.trust_code, given.merge))
+
+    def write() -> None:
+        find_own_code(given.config_dir)
+        export(given.run, given.file, given.trust_code, given.merge)
+
+    return exit_status(write)
 
 
 def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = False) -> None:

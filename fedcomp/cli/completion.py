@@ -40,7 +40,7 @@ SCRIPTS = {
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),
-    "fedcomp-export": Script(("--merge", "--trust-code")),
+    "fedcomp-export": Script(("--merge", "--config-dir", "--trust-code")),
     "fedcomp-join": Script(("--client", "--server", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
     "fedcomp-report": Script(

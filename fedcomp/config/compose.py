@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
 from fedcomp.config.errors.hydra_errors import error_message
-from fedcomp.config.overrides import check_choices, quote
+from fedcomp.config.overrides import check_choices, has_several_values, quote
 from fedcomp.core.folders import CONF
 
 COMPOSING = threading.Lock()
@@ -39,9 +39,24 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
     given = [overrides] if isinstance(overrides, str) else list(overrides)
     wrong = [word for word in given if not (isinstance(word, str) and re.match(r"~|[^-].*=", word))]
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'")
+        flag = "; a flag is none: config_dir= names a folder of your own" if str(wrong[0]).startswith("-") else ""
+        raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'{flag}")
     check_choices(given)
     words = tuple(map(quote, given))
+    several = next((word for word in words if has_several_values(word)), None)
+    if several is not None:
+        raise ValueError(f"{several} has several values: give one of them")
+    config = compose_with_hydra(words, find_own_code(config_dir))
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+def find_own_code(config_dir: str | Path | None) -> list[Path]:
+    """Let Python find the modules of the user's config folder, and last of all those of the current folder.
+
+    Returns the config folder, if there is one. Raises ValueError: it is no folder, or has a config of fedcomp's name.
+    """
     folders = [] if config_dir is None else [Path(config_dir).expanduser().resolve()]
     for folder in folders:
         if not folder.is_dir():
@@ -49,10 +64,9 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         check_own_names(folder)
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
-    config = compose_with_hydra(words, folders)
-    with open_dict(config):
-        del config["hydra"]
-    return config
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
+    return folders
 
 
 def check_own_names(folder: Path) -> None:

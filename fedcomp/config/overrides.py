@@ -137,6 +137,14 @@ def only_value(override: Override) -> str | None:
     return next(iter(override.sweep_string_iterator()))
 
 
+def has_several_values(word: str) -> bool:
+    """Whether the override is for a grid: `seed=0,1`, `seed='range(3)'`; False if Hydra cannot parse it."""
+    try:
+        return OverridesParser.create().parse_override(word).is_sweep_override()
+    except HydraException:
+        return False
+
+
 def _is_group(override: Override) -> bool:
     """Whether the key names a group of configs: `compressor`, `compressor@downlink`, `experiment/x/method`."""
     return override.key_or_group.partition("@")[0].partition("/")[0] in GROUPS

@@ -71,11 +71,17 @@ class RunPlace:
         if remark is not None:
             self.progress.note(remark)
         self.progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
-        tracker = build(config.tracker)
-        if isinstance(tracker, ShowsFinished) and tracker.lacks(self.path):
+        tracker = to_be_shown(self.path, config.tracker)
+        if tracker is not None:
             tracker.start(self.info({}))
             tracker.finish("finished", done[-1])
         return done
+
+
+def to_be_shown(path: Path, settings: DictConfig) -> ShowsFinished | None:
+    """The tracker of these settings, if it does not have the finished run in this folder yet; else None."""
+    tracker = build(settings)
+    return tracker if isinstance(tracker, ShowsFinished) and tracker.lacks(path) else None
 
 
 def update_label(path: Path, plain: dict[str, Any]) -> None:

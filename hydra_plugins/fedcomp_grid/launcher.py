@@ -36,8 +36,10 @@ from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import CONFIG
 from fedcomp.runtime import bfloat16
 from fedcomp.runtime.signals import restore_sigint
+from fedcomp.training.place import to_be_shown, update_label
 
 if TYPE_CHECKING:
     from fedcomp.provenance.check import FinishedRuns
@@ -128,13 +130,15 @@ class GridLauncher(Launcher):
         run = GridRun(number, own, command, folder, grid / f"{number}.log")
         try:
             wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
-            done = not task.overwrite and RunFiles(folder).finished(*wanted) is not None
-            if not done:
+            if task.overwrite or RunFiles(folder).finished(*wanted) is None:
                 check_effects(task)
-            remark = self._checked(folder, task) if done else None
+                return _Job(run, composed, finished=False, broken=None)
+            remark = self._checked(folder, task)
+            update_label(folder / CONFIG, plain)
+            finished = to_be_shown(folder, task.tracker) is None  # else the run shows itself, and is done
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))
-        return _Job(run, composed, done, broken=None, remark=remark)
+        return _Job(run, composed, finished, broken=None, remark=remark if finished else None)
 
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
         """A line for the user about a finished run. Raises ValueError if its data or code have changed."""

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,21 @@ def test_the_user_s_own_code_runs_where_it_is_trusted(tmp_path: Path, monkeypatc
     assert done.model(trust_code=True).weight.shape == (10, 64)
     assert evaluate([str(done.folder), "--trust-code"]) == 0
     assert export([str(done.folder), str(tmp_path / "model.pt"), "--trust-code"]) == 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--config-dir", "mine"]], ids=["current folder", "config folder"])
+def test_a_model_of_ones_own_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]) -> None:
+    name = f"net_of_{len(flags)}"
+    code = "from torch import nn\nclass Small(nn.Linear):\n    def __init__(self): super().__init__(64, 10)\n"
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path.joinpath(*flags[1:]) / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path.joinpath(*flags[1:]))
+    done = run([*OPTIONS, f"output_root={tmp_path}", "model=module", f"model.path={name}.Small"])
+    sys.path.remove(str(tmp_path.joinpath(*flags[1:])))
+    sys.modules.pop(name)
+    assert export([str(done.folder), "model.pt", "--trust-code", *flags]) == 0
 
 
 def test_names_do_not_lead_elsewhere(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,8 +116,9 @@ def test_threads_compose_one_after_another() -> None:
 
 @looped("words", [["-m", "seed=0"], {"rounds": 3}, [3], [""]])
 def test_what_is_no_override(words) -> None:
-    with pytest.raises(ValueError, match="is no override: give strings such as 'rounds=50'"):
+    with pytest.raises(ValueError, match="is no override: give strings such as 'rounds=50'") as refused:
         compose(words)
+    assert ("config_dir=" in str(refused.value)) == ("-m" in words)
 
 
 def test_threads_of_torch_are_as_before(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ OF_THE_RUN = [
 
 CHOICES = [
     ("compressor=topkk", "compressor=topkk is unknown; did you mean 'topk'? (there are: chunk_topk, count_sketch,"),
+    ("compressor=two_means", "; of your own it is DIR/compressor/two_means.yaml, with --config-dir DIR"),
     ("dataset=MNIST", "dataset=MNIST is unknown; did you mean 'mnist'?"),
     ("experiment=quickstat", "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     ("experiment=quick/start", "did you mean 'quickstart'? (`fedcomp experiment=` lists them)"),

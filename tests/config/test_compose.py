@@ -40,7 +40,9 @@ def test_an_experiment_is_its_first_method() -> None:
     assert compose(["experiment=fedscalar/digits"]).name == "fedscalar-digits"
 
 
-@looped("word, line", [("compressor=tpk", "compressor=tpk is unknown; did you mean"), ("seed=0,1", "several values")])
+@looped(
+    "word, line", [("compressor=tpk", "is unknown; did you mean"), ("seed=0,1", "has several values: give one of them")]
+)
 def test_wrong_overrides(word: str, line: str) -> None:
     with one_line_error(line):
         compose([word])

@@ -159,6 +159,16 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
     assert piece.summary["state"] == "finished"
 
 
+def test_a_grid_of_finished_runs_is_shown(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK[1:], "rounds=1") == 0
+    assert fedcomp("-m", *QUICK[1:], "rounds=1", "seed=0", "label=ours") == 0
+    assert "label: ours" in next(tmp_path.rglob("config.yaml")).read_text()
+    for _ in range(2):
+        assert fedcomp("-m", *QUICK, "rounds=1", "seed=0") == 0
+    (piece,) = pieces(tmp_path)
+    assert [row["round"] for row in piece.evaluations] == [0, 1]
+
+
 def test_a_finished_run_leaves_artifacts(fedcomp_with_pictures, tmp_path: Path) -> None:
     assert fedcomp_with_pictures(*QUICK, "rounds=2", "tracker.artifacts=[config,table,pictures,model]", "seed=4") == 0
     (piece,) = pieces(tmp_path)

@@ -75,7 +75,11 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
             name = wanted.removeprefix("experiment/")
             hint = did_you_mean(name, choices("experiment", [conf, *own]))
             return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
-        return f"{group}={wanted.removeprefix(group + '/')} is unknown{_suggest(wanted.split('/')[-1], options)}"
+        name = wanted.removeprefix(f"{group}/")
+        line = f"{group}={name} is unknown{_suggest(name.split('/')[-1], options)}"
+        if did_you_mean(name, options):
+            return line
+        return f"{line}; of your own it is DIR/{group}/{name}.yaml, with --config-dir DIR"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
     if key and (
