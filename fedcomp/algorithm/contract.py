@@ -208,7 +208,14 @@ class Algorithm(CheckedOptions, ABC):
 
         The default is one model: the state's `theta` [D] with its `stats` [C].
         """
-        return {"test": Models(state.theta[None], state.stats[None])}
+        try:
+            theta, stats = state.theta, state.stats
+        except AttributeError:
+            raise ValueError(
+                f"the state of {type(self).__name__} has no theta and stats that are the model to test: name its "
+                "fields so, or override evaluation_models"
+            ) from None
+        return {"test": Models(theta[None], stats[None])}
 
     personalised: ClassVar[bool] = False
     """Whether every client has a model of its own, which its own samples judge, and there is no common one."""

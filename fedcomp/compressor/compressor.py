@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory, decoded
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.compressor.measured import MeasuredCodec
@@ -141,15 +142,13 @@ class Compressor:
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
+        self._check_rows(x, cohort, common)
         inner = self.coded(x)
         if self.predicts:
             inner = inner - self.predicted(memory, cohort)
         rows = take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
         payload, rows = self.feedback.encode(codec, inner, rows, self._known(common), sender_key)
-        if not isinstance(payload, Payload):
-            name, got = type(self.codec).__name__, type(payload).__name__
-            raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
         if self.part is not None:
             assert "uncompressed" not in payload.fields, "a codec has a field called uncompressed"
             rest = Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)
@@ -163,7 +162,7 @@ class Compressor:
         (coded, rest), known = self._opened(payload), self._known(common)
         receiver, shared = memory.receiver, memory.shared
         if self.predicts:
-            estimate, shared = self.predictor.mean(self.codec.decode(coded, known), shared, cohort)
+            estimate, shared = self.predictor.mean(decoded(self.codec, coded, known), shared, cohort)
         else:
             estimate, receiver = self.estimator.estimate(self.codec, coded, receiver, cohort, known)
         others = None if rest is None else cohort.weight @ rest
@@ -172,7 +171,7 @@ class Compressor:
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] each sender's message, decoded by itself."""
         coded, rest = self._opened(payload)
-        return self._whole(self.codec.decode(coded, self._known(common)), rest)
+        return self._whole(decoded(self.codec, coded, self._known(common)), rest)
 
     @property
     def predicts(self) -> bool:
@@ -240,6 +239,15 @@ class Compressor:
 
     def _coded_layers(self, layers: tuple[int, ...]) -> tuple[int, ...]:
         return layers if self.part is None else self.part.layers
+
+    def _check_rows(self, x: Tensor, cohort: Cohort, common: SharedKnowledge) -> None:
+        """Raise ValueError unless x is [M, D] float32, a row for each sender of the message."""
+        wanted = cohort.size, common.dim
+        if tuple(x.shape) != wanted or x.dtype != torch.float32:
+            raise ValueError(
+                f"{self.group}: what is sent is {x.dtype} {tuple(x.shape)}, but must be torch.float32 {wanted}: a row "
+                "for each sender, of all entries that `common.layers` says"
+            )
 
     def _known(self, common: SharedKnowledge) -> SharedKnowledge:
         """What both ends know of the coded columns."""

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
@@ -66,7 +67,7 @@ class Codec(CheckedOptions, ABC):
 
     def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D] float32 `weight @ decode(payload, common)`, with weight [M]; without decoding each one, if it can."""
-        return weight @ self.decode(payload, common)
+        return weight @ decoded(self, payload, common)
 
     def expected_error(self, x: Tensor) -> Tensor | None:
         """[M] float64 E||decode(encode(x)) - x||^2 of each row of x [M, D]; None: it has no closed form.
@@ -90,6 +91,29 @@ class Codec(CheckedOptions, ABC):
         """
         omega = self.omega(layers, num_senders)
         return None if omega is None else omega / num_senders
+
+
+def encoded(codec: Codec, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
+    """`codec.encode(x, ...)`. Raises ValueError: it writes into x, which is the sender's, or returns no payload."""
+    before, name = x._version, type(codec).__name__
+    payload = codec.encode(x, common, sender_key)
+    if x._version != before:
+        raise ValueError(f"{name}.encode writes into its input, which its sender goes on with: work on x.clone()")
+    if not isinstance(payload, Payload):
+        raise ValueError(f"{name}.encode returned {type(payload).__name__}, but must return a fedcomp.wire.Payload")
+    return payload
+
+
+def decoded(codec: Codec, payload: Payload, common: SharedKnowledge) -> Tensor:
+    """`codec.decode(payload, common)` [M, D] float32. Raises ValueError: it is something else."""
+    rows, wanted = codec.decode(payload, common), (payload.num_rows, common.dim)
+    if not isinstance(rows, Tensor) or rows.dtype != torch.float32 or tuple(rows.shape) != wanted:
+        given = f"{rows.dtype} {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+        raise ValueError(
+            f"{type(codec).__name__}.decode returned {given}, but must return torch.float32 {wanted}: a row for each "
+            "message, of all entries"
+        )
+    return rows
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Feedback
+from fedcomp.compressor.contract import Codec, Feedback, decoded, encoded
 from fedcomp.core.ranges import Within
 from fedcomp.core.validate import OptionError
 from fedcomp.random.keys import Key
@@ -22,7 +22,7 @@ class NoFeedback(Feedback):
     def encode(
         self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
-        return codec.encode(x, common, sender_key), memory
+        return encoded(codec, x, common, sender_key), memory
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class ErrorFeedback(Feedback):
         self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
         meant = x + self.decay * memory
-        payload = codec.encode(meant, common, sender_key)
-        return payload, meant - codec.decode(payload, common)
+        payload = encoded(codec, meant, common, sender_key)
+        return payload, meant - decoded(codec, payload, common)
 
 
 FEEDBACKS: dict[str, Feedback] = {"none": NoFeedback(), "error": ErrorFeedback()}

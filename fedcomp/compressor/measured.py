@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, CodecWrapper
+from fedcomp.compressor.contract import Codec, CodecWrapper, decoded, encoded
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -23,8 +23,8 @@ class MeasuredCodec(CodecWrapper):
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The codec's messages, with `relative_errors` of rows x [M, D] measured."""
-        payload = self.codec.encode(x, common, sender_key)
-        return replace(payload, measured=relative_errors(self.codec, x, self.codec.decode(payload, common)))
+        payload = encoded(self.codec, x, common, sender_key)
+        return replace(payload, measured=relative_errors(self.codec, x, decoded(self.codec, payload, common)))
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         return self.codec.decode(payload, common)

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
@@ -17,6 +18,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.config import schema
 from fedcomp.config.instantiate import build, build_compressor, build_error, build_model_factory, check_keys, check_kind
 from fedcomp.core.choices import changes, default_choice
+from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
@@ -29,7 +31,10 @@ from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.partition.contract import check_parts
+from fedcomp.participation.cohorts import check_draws
+from fedcomp.participation.contract import Participation
+from fedcomp.partition.contract import Partition, check_parts
+from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
@@ -41,6 +46,8 @@ from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Link, WireLink
+
+log = logging.getLogger("fedcomp")
 
 
 def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -55,10 +62,12 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     check_dataset(dataset)
     model = _build_model(config, dataset, key.fold_in("model"))
     participation = build(config.participation)
+    check_kind(config.participation, participation, Participation)
     if config.num_clients is not None:
         participation.check(config.num_clients)
     parts = _split(config, dataset)
     participation.check(len(parts))
+    check_draws(participation, len(parts), config.rounds)
 
     algorithm = build_algorithm(config, model)
     fit.check_model(algorithm, model, config.precision.name)
@@ -222,8 +231,17 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
+    check_kind(config.partition, partition, Partition)
     seed = config.seed if partition.seed is None else partition.seed
     key = repetition_key(Key(("partition", seed)), repetition)
-    parts = partition.split(dataset.labels, len(dataset.train), config.num_clients, key, dataset.train.owner)
-    check_parts(parts, len(dataset.train))
+    name, num_samples = f"partition={name_of(partition)}", len(dataset.train)
+    with no_global_draws(name):
+        parts = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
+    check_parts(parts, num_samples, config.num_clients)
+    left = num_samples - sum(map(len, parts))
+    if left and not repetition:
+        log.warning(
+            f"{name} leaves {left:,} of {num_samples:,} training samples to no client: nobody trains on them",
+            extra={"note": True},
+        )
     return parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -13,6 +13,7 @@ from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, not_given, wrong_number
 from fedcomp.core.first_line import first_line
+from fedcomp.core.ranges import CheckedOptions
 from fedcomp.core.validate import OptionError, options_of
 from fedcomp.provenance.code import OWN_MODULE
 from fedcomp.records.run_folder import VERSION
@@ -73,11 +74,19 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
 
 
 def check_kind(node: DictConfig, part: Any, kind: type) -> None:
-    """Raise ValueError unless the part that `node` describes inherits from `kind`, whose defaults the engine reads."""
+    """Raise ValueError unless the part that `node` describes inherits from `kind`, whose defaults the engine reads.
+
+    One with options that are checked must be a frozen dataclass.
+    """
     if not isinstance(part, kind):
         raise ValueError(
             f"{node.get('_target_')} made a {type(part).__name__}, which is no {kind.__name__}: let its class inherit "
             f"from {kind.__name__} (from {kind.__module__} import {kind.__name__})"
+        )
+    if isinstance(part, CheckedOptions) and not (is_dataclass(part) and type(part).__dataclass_params__.frozen):
+        raise ValueError(
+            f"{node.get('_target_')} is no frozen dataclass: write @dataclass(frozen=True) above the class; its "
+            "options are fields, and nothing is kept on self"
         )
 
 

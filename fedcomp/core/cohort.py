@@ -1,5 +1,6 @@
 """The clients of one round, and whom a message goes to. Shape legend: M clients in the cohort, N clients in all."""
 
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,26 @@ class Cohort:
         """M."""
         return len(self.clients)
 
+    def check(self, num_clients: int) -> None:
+        """Raise ValueError unless it is a cohort of so many clients, on the CPU, as a participation must draw it."""
+        clients, weight = self.clients, self.weight
+        ascending = not any(map(operator.ge, clients, clients[1:]))
+        if not ascending or (clients and not 0 <= clients[0] <= clients[-1] < num_clients):
+            raise ValueError(
+                f"the participation drew clients {_listed(clients)}, but a cohort is ascending, without repetition, "
+                f"and of 0 to {num_clients - 1}"
+            )
+        if self.ids.dtype != torch.int64 or self.ids.tolist() != list(clients):
+            raise ValueError(
+                f"the participation drew ids {_listed(self.ids.tolist())} of {self.ids.dtype}, but clients "
+                f"{_listed(clients)}: both are the same numbers, ids as int64; Cohort.of makes them"
+            )
+        if weight.dtype != torch.float32 or tuple(weight.shape) != (self.size,) or not bool(weight.isfinite().all()):
+            raise ValueError(
+                f"the participation gives {self.size} clients the weights {_listed(weight.tolist())} ({weight.dtype}), "
+                "but each needs one finite float32"
+            )
+
     def is_all_of(self, num_clients: int) -> bool:
         """Whether the cohort has all N clients; its rows [M, ...] are then the rows [N, ...] of all."""
         return self.size == num_clients
@@ -57,6 +78,10 @@ class Cohort:
         # A blocking copy would wait in every round for all queued GPU work.
         ids, weight = (from_host(tensor, device) for tensor in (self.ids, self.weight))
         return replace(self, ids=ids, weight=weight)
+
+
+def _listed(values: Sequence[float]) -> str:
+    return f"[{', '.join(map(str, values[:10]))}{', ...' if len(values) > 10 else ''}]"
 
 
 @dataclass(frozen=True)

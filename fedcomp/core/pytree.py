@@ -14,7 +14,7 @@ State = TypeVar("State")
 def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
     """Name every tensor of a state: nested dataclasses, tuples and dicts become dotted paths.
 
-    Raises TypeError: a leaf is not a tensor, so it could not be restored bit for bit.
+    Raises ValueError: a leaf is not a tensor, so it could not be restored bit for bit.
     """
     if isinstance(state, Tensor):
         return {path: state}
@@ -59,7 +59,10 @@ def _children(state: Any, path: str) -> list[tuple[str, Any]]:
         return [(str(index), value) for index, value in enumerate(state)]
     if isinstance(state, dict):
         return list(state.items())
-    raise TypeError(f"state at '{path}' is {type(state).__name__}: state holds tensors, dataclasses and tuples only")
+    raise ValueError(
+        f"state{'.' if path else ''}{path} is a {type(state).__name__}, but a state holds tensors alone, in frozen "
+        "dataclasses, tuples and dicts: make a number a tensor"
+    )
 
 
 def _rebuild(state: Any, leaf: Callable[[str, Tensor], Tensor], path: str) -> Any:

@@ -15,7 +15,7 @@ from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class WithoutAbsent:
+class WithoutAbsent(Participation):
     """Another rule's cohorts without those who are absent; the weights of the others are scaled to the same sum.
 
     Attributes:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_interval, check_seed, is_number, is_whole
+from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 
 ALLOWED = "a number above 0 and at most 1, a list of one a client, or {low: 0.3, high: 1.0, seed: 0}"
@@ -48,7 +49,7 @@ Probability = float | tuple[float, ...] | Drawn
 
 
 @dataclass(unsafe_hash=True)
-class Bernoulli:
+class Bernoulli(Participation):
     """weight_i = importance_i / (sum over all N clients) / p_i; 1 / (N p_i) where all count alike.
 
     The weights of a cohort do not sum to 1, only their expectation over cohorts does. An empty cohort is allowed.

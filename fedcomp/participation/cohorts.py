@@ -1,14 +1,62 @@
 """What the cohorts of a run are like before they are drawn. Shape legend: N clients."""
 
+import logging
+
+import torch
 from torch import Tensor
 
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.folders import name_of
 from fedcomp.participation.absent import WithoutAbsent
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
+from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 
+log = logging.getLogger("fedcomp")
+
+TOLERANCE = 1e-3
+"""Relative difference of weights, which are float32, from what they should be."""
+FIRST_COHORTS = 8
+"""Cohorts drawn before the first round, to check them."""
 NUM_COHORTS = 1000
 """Cohorts drawn to estimate a mean over random cohorts."""
+
+
+def check_draws(participation: Participation, num_clients: int, rounds: int) -> None:
+    """Raise ValueError if the cohort of a round is none, or not of the probabilities that the rule says.
+
+    Cohorts of the first rounds are drawn, of clients that count alike, by other keys than the run's.
+    """
+    name = f"participation={name_of(participation)}"
+    scaled = isinstance(participation, WithoutAbsent)  # the weights of those present, whom `inclusion` does not know
+    importance = torch.ones(num_clients, dtype=torch.float64)
+    for index in range(min(rounds, FIRST_COHORTS)):
+        inclusion = participation.inclusion(num_clients, index)
+        if not isinstance(inclusion, Tensor) or inclusion.dtype != torch.float64 or inclusion.shape != (num_clients,):
+            raise ValueError(f"{name}: inclusion must return float64 [{num_clients}], a probability for each client")
+        if not bool(((inclusion > 0) & (inclusion <= 1)).all()):
+            raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in (0, 1]")
+        with no_global_draws(name):
+            cohort = participation.sample(Key(("first cohorts", index)), importance, index)
+        if not isinstance(cohort, Cohort):
+            raise ValueError(f"{name}: sample returned a {type(cohort).__name__}, but must return a Cohort (Cohort.of)")
+        cohort.check(num_clients)
+        if cohort.size < num_clients and bool((inclusion == 1).all()) and not scaled:
+            raise ValueError(
+                f"{name} drew {cohort.size} of {num_clients} clients, although its inclusion says that all take part "
+                "in every round: it must return the probability that a client is drawn"
+            )
+        weight, inverse = cohort.weight.double(), 1 / (num_clients * inclusion[cohort.ids])
+        mean = abs(float(weight.sum()) - 1) < TOLERANCE or torch.allclose(weight, inverse, rtol=TOLERANCE)
+        if cohort.size and not mean and not scaled:
+            log.warning(
+                f"warning: {name}: the weights of a first cohort add up to {float(weight.sum()):.3g}: they are no "
+                "average of those present (weight / weight.sum()), nor 1/(N p_i), whose mean over rounds is the "
+                "average of all",
+                extra={"note": True},
+            )
+            return
 
 
 def some_idle(participation: Participation, num_clients: int, rounds: int) -> bool:

@@ -3,7 +3,7 @@
 Shape legend: N clients, M in the cohort.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from torch import Tensor
 
@@ -11,8 +11,8 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 
 
-class Participation(Protocol):
-    """A rule that draws the cohort of each round; one that inherits has no metrics of its own."""
+class Participation(ABC):
+    """A rule that draws the cohort of each round."""
 
     def check(self, num_clients: int) -> None:
         """Before the first round: refuse settings that do not fit N clients.
@@ -21,9 +21,11 @@ class Participation(Protocol):
         """
         return
 
+    @abstractmethod
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         """[N] float64 in (0, 1]: the probability that a client is in the cohort of round `round_index`."""
 
+    @abstractmethod
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
         """Draw the cohort that `key` names, after `check`.
 

@@ -44,14 +44,24 @@ class Partition(CheckedOptions, ABC):
         """
 
 
-def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
+def check_parts(parts: Sequence[Tensor], num_samples: int, num_clients: int | None = None) -> None:
     """What every partition must satisfy, including a user's own.
 
-    Raises ValueError: a part that is no int64 index list, a client without data, a sample outside [0, n) or held twice.
+    Raises ValueError: no list, another number of clients than the run's, a part that is no int64 index list, a client
+    without data, a sample outside [0, n) or held twice.
     """
+    if not isinstance(parts, (list, tuple)) or not parts:
+        given = "nothing" if not parts and isinstance(parts, (list, tuple)) else f"a {type(parts).__name__}"
+        raise ValueError(f"the partition returned {given}, but must return a list: each client's samples, int64 [n]")
+    if num_clients is not None and len(parts) != num_clients:
+        raise ValueError(f"the partition deals samples to {len(parts)} clients, but num_clients is {num_clients}")
     for client, part in enumerate(parts):
-        if part.dtype != torch.int64 or part.dim() != 1:
-            raise ValueError(f"client {client}'s samples are {part.dtype} {tuple(part.shape)}, but must be int64 [n]")
+        if not isinstance(part, Tensor) or part.dtype != torch.int64 or part.dim() != 1:
+            what = f"{part.dtype} {tuple(part.shape)}" if isinstance(part, Tensor) else f"a {type(part).__name__}"
+            raise ValueError(
+                f"client {client}'s samples are {what}, but must be their numbers, a tensor int64 [n] "
+                "(torch.as_tensor(numbers); of a mask, torch.nonzero(mask)[:, 0])"
+            )
         if len(part) == 0:
             raise ValueError(
                 f"client {client} would hold no data: {num_samples} samples were dealt to {len(parts)} clients; "

@@ -27,6 +27,7 @@ from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.personal_test import PersonalTest
+from fedcomp.simulation.round_check import check_models, checked_round, forms
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
@@ -126,8 +127,10 @@ class Simulation:
         link = self.link(ledger)
         link.checks = index == self.first_round
         context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked)
+        before = forms(state) if link.checks else {}
         try:
-            new, metrics = self.algorithm.round(state, cohort, context)
+            returned = self.algorithm.round(state, cohort, context)
+            new, metrics = checked_round(self.algorithm, returned, before, cohort) if link.checks else returned
             return new, {**metrics, **context.link.measured}
         except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:
@@ -218,6 +221,7 @@ class Simulation:
         if self.algorithm.personalised:
             return self.personal_test.metrics(self.algorithm.personal_models(state), self.workers, self.group)
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
+        check_models(self.algorithm, evaluation_models)
         return self.metrics_of(evaluation_models) | self._excess(evaluation_models)
 
     def metrics_of(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:

@@ -5,11 +5,13 @@ Every process of a run executes this; what is written and shown is its writer's 
 
 import signal
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.network.traffic.recorder import TrafficRecorder
+from fedcomp.random.global_draws import no_global_draws
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.runtime.signals import GracefulStop, Interrupted
@@ -108,7 +110,8 @@ class Session:
             done, last = start.round, self._is_last(start.round, ledger)
             while not last:
                 done += 1
-                state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
+                with no_global_draws("this run's round") if done == start.round + 1 else nullcontext():
+                    state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
                 for text in () if self.recorder is None else self.recorder.follow():
                     writer.note(text)
                 queue.flush()  # an earlier round's line, whose evaluation has run beside this round

@@ -26,6 +26,7 @@ class Ledger:
         client_rounds: sum over rounds of the cohort's size; the denominator of bits per parameter.
         receiver_rounds: sum over rounds of the number of clients that the server sent to: the cohort, or more if a
             message goes to idle clients too.
+        num_in_cohort: clients of the current round; None: no round has begun.
         log: the legs of every round, for the clock of a network; None: nobody asks for them.
         logs: of repetitions, a log of each; `log` is then that of the repetition at work.
         legs: those of the current round; None: they are not kept.
@@ -35,6 +36,7 @@ class Ledger:
         self.client_rounds = 0
         self.receiver_rounds = 0
         self._receivers = 0  # of the current round
+        self.num_in_cohort: int | None = None
         self._fixed = dict.fromkeys((*LINKS, *(f"paper/{link}" for link in LINKS), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
         self.log: RoundLog | None = None
@@ -55,6 +57,7 @@ class Ledger:
     def begin_round(self, cohort: Cohort) -> None:
         """Count a round with this cohort, and keep its legs if there is a log."""
         self.add_round(cohort.size)
+        self.num_in_cohort = cohort.size
         self.legs = Legs(cohort.clients) if self.log is not None else None
 
     def end_round(self) -> None:

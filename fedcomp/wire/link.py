@@ -88,6 +88,12 @@ class Link:
     def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
         """Add the message to the ledger."""
         num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
+        if kind in (UP, UNICAST) and who is None and num != (self.ledger.num_in_cohort or num):
+            raise ValueError(
+                f"a message of {num} rows, {', '.join(payload.fields)}, goes between the server and the "
+                f"{self.ledger.num_in_cohort} clients of a round: it needs a row for each (for the same to all "
+                "there is link.broadcast; others are named by link.up(payload, Listed(clients)))"
+            )
         if kind == UP:
             self.ledger.add("uplink", bits, paper)
         elif kind == UNICAST:

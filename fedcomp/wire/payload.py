@@ -82,7 +82,7 @@ class Payload:
         measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
 
     Raises:
-        WireError: a field's entries are of another type than its coding writes.
+        WireError: its fields are not all [M, n], or a field's entries are of another type than its coding writes.
     """
 
     fields: Mapping[str, Field]
@@ -90,6 +90,12 @@ class Payload:
     measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        shapes = {name: tuple(one.data.shape) for name, one in self.fields.items()}
+        if any(len(shape) != 2 or shape[0] != self.num_rows for shape in shapes.values()):
+            raise WireError(
+                f"a message has fields of shapes {shapes}, but all must be [M, n]: a row for each of the M senders "
+                "(x[:, None] makes [M, 1] of one value each)"
+            )
         for name, one in self.fields.items():
             one.check_dtype(name)
 

@@ -48,14 +48,15 @@ class Changes(FedAvg):
 
 
 def test_progressive_probability_zero_is_fedavg_with_clipping() -> None:
+    """In the second round, since the first one's result is refused where it is no state."""
     masked = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 10.0))
-    (u, saturated), _ = masked.round(0, masked.init(), Ledger())
+    (u, saturated), _ = masked.round(1, masked.init(), Ledger())
     plain = world.simulation(Changes(SGD, STEP, DENSE, DENSE))
-    change, _ = plain.round(0, plain.init(), Ledger())
+    change, _ = plain.round(1, plain.init(), Ledger())
     assert torch.allclose(u.value, change.value, atol=1e-5)
     assert not saturated.any()
     clipping = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 0.02))
-    (u, saturated), _ = clipping.round(0, clipping.init(), Ledger())
+    (u, saturated), _ = clipping.round(1, clipping.init(), Ledger())
     assert saturated.mean() > 0.1
     assert not torch.allclose(u.value, change.value, atol=1e-3)
 

@@ -55,7 +55,7 @@ def test_round_trip() -> None:
 
 
 def test_a_leaf_that_is_no_tensor_is_refused() -> None:
-    with pytest.raises(TypeError, match="state at 'inner' is float"):
+    with pytest.raises(ValueError, match="state.inner is a float, but a state holds tensors alone"):
         flatten(Outer(torch.zeros(1), 3.0))  # type: ignore[arg-type]
 
 

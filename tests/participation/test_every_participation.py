@@ -7,12 +7,14 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedcomp.participation.absent import AbsentOfFile
-from fedcomp.participation.cohorts import cohort_size, some_idle
+from fedcomp.core.cohort import Cohort
+from fedcomp.participation.absent import AbsentOfFile, WithoutAbsent
+from fedcomp.participation.cohorts import check_draws, cohort_size, some_idle
+from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from tests.looped import looped
 from tests.parts import Bernoulli, Full, Uniform
-from tests.refused import refused
+from tests.refused import one_line_error, refused
 
 NUM_CLIENTS = 7
 PARTICIPATIONS = [
@@ -237,3 +239,64 @@ def test_the_aggregate_of_fixed_changes_is_unbiased_with_the_variance_of_the_clo
     closed = ((1 / probability - 1) * delta.square().sum(1)).sum() / 20**2
     assert abs(float(squares.mean() - closed)) < 4.5 * float(squares.std()) / rounds**0.5
     assert float(closed) > 20 * float(squares.std()) / rounds**0.5
+
+
+class Own(Participation):
+    """A rule whose cohort and probabilities a test gives."""
+
+    def __init__(self, cohort: object = None, inclusion: object = None) -> None:
+        self.cohort = Cohort.of((1, 3), torch.tensor([0.5, 0.5])) if cohort is None else cohort
+        self.probabilities = torch.full((NUM_CLIENTS,), 0.5, dtype=torch.float64) if inclusion is None else inclusion
+
+    def inclusion(self, num_clients, round_index=0):
+        return self.probabilities
+
+    def sample(self, key, importance, round_index=0):
+        return self.cohort(round_index) if callable(self.cohort) else self.cohort
+
+
+def of(clients, weight):
+    return Cohort.of(clients, torch.tensor(weight))
+
+
+HALF = torch.tensor([0.5, 0.5])
+SAYS = "the participation drew clients"
+
+
+def drawn_globally(_: int) -> Cohort:
+    return Cohort.of(torch.randperm(NUM_CLIENTS)[:2].sort().values.tolist(), HALF)
+
+
+@looped("rule", [*PARTICIPATIONS, Own(), WithoutAbsent(Full(), {0: (2,)}), Own(of((), []))])
+def test_sound_rules_pass_without_a_word(rule, caplog: pytest.LogCaptureFixture) -> None:
+    check_draws(rule, NUM_CLIENTS, 6)
+    assert not caplog.records
+
+
+@looped(
+    "rule, words",
+    [
+        (Own(of((3, 1), [0.5, 0.5])), rf"^{SAYS} \[3, 1\], but a cohort is ascending, without repetition, and of 0"),
+        (Own(of((3, 3), [0.5, 0.5])), rf"^{SAYS} \[3, 3\]"),
+        (Own(of((1, 7), [0.5, 0.5])), rf"^{SAYS} \[1, 7\]"),
+        (Own(of((-1, 2), [0.5, 0.5])), rf"^{SAYS} \[-1, 2\]"),
+        (Own(Cohort(torch.tensor([3, 1]), HALF, (1, 3))), r"drew ids \[3, 1\] of torch.int64, but clients \[1, 3\]"),
+        (Own(Cohort(torch.tensor([1, 3]), HALF.double(), (1, 3))), r"weights \[0.5, 0.5\] \(torch.float64\)"),
+        (Own(of((1, 3), [0.5, float("nan")])), r"the participation gives 2 clients the weights \[0.5, nan\]"),
+        (Own(of((1, 3), [0.5, 0.2, 0.3])), r"the participation gives 2 clients the weights \[0.5, 0.2"),
+        (Own(lambda index: of((index, 3), [0.5, 0.5])), rf"^{SAYS} \[3, 3\]"),
+        (Own([1, 3]), r"participation=\w+: sample returned a list, but must return a Cohort"),
+        (Own(drawn_globally), r"draws from torch's global generator"),
+        (Own(inclusion=0.5), r"inclusion must return float64 \[7\]"),
+        (Own(inclusion=EQUAL * 2), r"inclusion returned \[2.0, .* but probabilities are in \(0, 1\]"),
+        (Own(inclusion=EQUAL), r"drew 2 of 7 clients, although its inclusion says that all take part"),
+    ],
+)
+def test_a_rule_of_ones_own_is_tried_before_the_first_round(rule, words: str) -> None:
+    with one_line_error(words):
+        check_draws(rule, NUM_CLIENTS, 6)
+
+
+def test_weights_that_are_no_average_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    check_draws(Own(of((1, 3), [0.2, 0.2])), NUM_CLIENTS, 6)
+    assert "the weights of a first cohort add up to 0.4: they are no average of those present" in caplog.text

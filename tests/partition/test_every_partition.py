@@ -84,6 +84,19 @@ test_check_parts_refuses = refused(
 )
 
 
+test_what_is_no_list_of_numbers = refused(
+    [
+        ({"parts": None}, r"the partition returned a NoneType, but must return a list"),
+        ({"parts": []}, r"the partition returned nothing, but must return a list"),
+        ({"parts": {0: torch.arange(5)}}, r"the partition returned a dict"),
+        ({"parts": [[0, 1], [2, 3]]}, r"client 0's samples are a list, but must be their numbers, a tensor int64"),
+        ({"parts": [torch.ones(5) > 0] * 2}, r"client 0's samples are torch.bool \(5,\).*of a mask, torch.nonzero"),
+        ({"parts": [torch.arange(5)]}, r"the partition deals samples to 1 clients, but num_clients is 2"),
+    ],
+    lambda parts: check_parts(parts, 5, 2),
+)
+
+
 def test_check_parts_allows_samples_that_nobody_holds():
     check_parts([torch.tensor([4]), torch.tensor([0, 2])], 5)
 

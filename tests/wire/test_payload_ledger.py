@@ -1,12 +1,13 @@
 """Bits follow from the fields, and are counted on each link; entries that a coding does not write are refused."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedcomp.core.cohort import Everyone, Listed
+from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
 from fedcomp.wire.coding import Elias, Float, Rice, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
@@ -167,12 +168,30 @@ def test_a_relay_goes_to_all_others() -> None:
 
 UNEQUAL = Payload({"codes": Field(torch.tensor([[1], [900]]), Elias())})
 
+
+def _in_round(send: Callable[[Link, Payload], Payload], num_rows: int) -> Payload:
+    """A message of so many rows in a round of two clients."""
+    ledger = Ledger()
+    ledger.begin_round(Cohort.of((0, 4), torch.ones(2)))
+    return send(Link(ledger), _floats(num_rows, 1))
+
+
 test_wrong_messages = refused(
     [
         (
             lambda: Link(Ledger()).relay(UNEQUAL, coded=True),
             r"relaying by XOR needs messages of one length.*\(algorithm.relay=plain\)",
         ),
+        (
+            lambda: Payload({"a": Field(torch.ones(3), Float())}),
+            r"^a message has fields of shapes {'a': \(3,\)}, but all must be \[M, n\]",
+        ),
+        (
+            lambda: Payload({"a": Field(torch.ones(1, 3), Float()), "b": Field(torch.ones(2, 3), Float())}),
+            r"^a message has fields of shapes {'a': \(1, 3\), 'b': \(2, 3\)}",
+        ),
+        (lambda: _in_round(Link.up, 1), "^a message of 1 rows, values, goes between the server and the 2 clients"),
+        (lambda: _in_round(Link.unicast, 3), "^a message of 3 rows, values, goes between the server and the 2 clients"),
         (
             lambda: Link(Ledger()).broadcast(_floats(1, 1), 3),  # type: ignore[arg-type]
             "receivers=3, but must say to whom: the cohort, ctx.everyone",

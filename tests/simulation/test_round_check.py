@@ -1,0 +1,120 @@
+"""What a round of an algorithm of one's own returns is checked in the first one, as the participation's cohorts are."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.models import Models
+from fedcomp.check import world
+from fedcomp.wire import Field, Ledger, Payload
+from fedcomp.wire.coding import Float
+from tests.looped import looped
+from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd
+from tests.refused import one_line_error
+
+PARTS = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Dense())
+
+
+@dataclass(frozen=True)
+class Own(FedAvg):
+    """FedAvg whose round returns something else."""
+
+    what: str = ""
+
+    def round(self, state, cohort, ctx):
+        if self.what == "1-d":
+            ctx.send_up("more", self.uplink, state.theta, state.uplink, cohort)
+        new, metrics = super().round(state, cohort, ctx)
+        returned: dict[str, Any] = {
+            "alone": new,
+            "none": (new, None),
+            "float": (new, {**metrics, "own": 1.0}),
+            "matrix": (new, {**metrics, "own": torch.ones(cohort.size, 2)}),
+            "everybody": (new, {**metrics, "own": torch.ones(world.NUM_CLIENTS)}),
+            "no loss": (new, {"own": torch.ones(())}),
+            "mean loss": (new, {"train/loss": metrics["train/loss"].mean()}),
+            "double": (replace(new, theta=new.theta.double()), metrics),
+            "swapped": (replace(new, theta=new.stats, stats=new.theta), metrics),
+            "number": (replace(new, stats=3), metrics),
+        }
+        return returned.get(self.what, (new, metrics))
+
+    def evaluation_models(self, state, key):
+        if self.what == "other name":
+            return {"server": Models(state.theta[None], state.stats[None])}
+        if self.what == "one model":
+            return {"test": Models(state.theta, state.stats)}
+        if self.what == "no theta":
+            return Algorithm.evaluation_models(self, (state.theta,), key)
+        return super().evaluation_models(state, key)
+
+
+FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
+
+
+@looped(
+    "what, words",
+    [
+        ("alone", r"round returned a \w+, but must return \(state, a dict of metrics\)"),
+        ("none", r"round returned a tuple of \w+, NoneType"),
+        ("float", "metric own is a float, but must be a tensor: a scalar, or \\[3\\]"),
+        ("matrix", r"metric own is torch.float32 \(3, 2\)"),
+        ("everybody", r"metric own is torch.float32 \(7,\)"),
+        ("no loss", r"must give the metric train/loss \[M\]"),
+        ("mean loss", r"must give the metric train/loss \[M\]"),
+        ("double", rf"{FORM}64 \(39,\) after it"),
+        ("swapped", r"round: state.stats is torch.float32 \(0,\) before it and torch.float32 \(39,\) after it"),
+        ("number", "state.stats is a int, but a state holds tensors alone"),
+        ("1-d", r"compressor: what is sent is torch.float32 \(39,\), but must be torch.float32 \(3, 39\)"),
+        ("other name", "evaluation_models must return a dict of Models by name, of which `test` is the main one"),
+        ("one model", r"test has parameters \(39,\) and statistics \(0,\), but K models are \[K, D\]"),
+        ("no theta", "the state of Own has no theta and stats that are the model to test"),
+    ],
+)
+def test_what_no_run_can_go_on_with_is_one_line(what: str, words: str) -> None:
+    simulation = world.simulation(Own(*PARTS, what=what))
+    with one_line_error(words):
+        state, _ = simulation.round(0, simulation.init(), Ledger())
+        simulation.test_metrics(1, state)
+
+
+def test_what_is_right_passes() -> None:
+    simulation = world.simulation(Own(*PARTS))
+    state, _ = simulation.round(0, simulation.init(), Ledger())
+    assert "test/loss" in simulation.test_metrics(1, state)
+
+
+@dataclass(frozen=True)
+class Wrong(Codec):
+    """Sends x, and decodes something else."""
+
+    what: str = ""
+
+    def encode(self, x, common, sender_key):
+        if self.what == "in place":
+            x *= 0.5
+        return Payload({"values": Field(x, Float())})
+
+    def decode(self, payload, common) -> Tensor:
+        (x,) = payload.expect(values=common.dim)
+        return {"mean": x.mean(1, keepdim=True), "double": x.double()}.get(self.what, x)
+
+
+@looped("feedback", [None, ErrorFeedback()])
+@looped(
+    "what, words",
+    [
+        ("in place", "^Wrong.encode writes into its input"),
+        ("mean", r"^Wrong.decode returned torch.float32 \(3, 1\), but must return torch.float32 \(3, 39\)"),
+        ("double", r"^Wrong.decode returned torch.float64 \(3, 39\)"),
+    ],
+)
+def test_a_codec_of_ones_own_is_held_to_its_shapes(what: str, words: str, feedback) -> None:
+    codec = Wrong(what)
+    uplink = Compressor(codec) if feedback is None else Compressor(codec, feedback)
+    simulation = world.simulation(FedAvg(*PARTS[:2], uplink, PARTS[3]))
+    with one_line_error(words):
+        simulation.round(0, simulation.init(), Ledger())
