@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from fedcomp.cli.serve import command_of_an_end
+from fedcomp.cli.serve import check_patience, command_of_an_end
 from fedcomp.display.console import say
 from fedcomp.runtime.command import exit_status
 
@@ -23,6 +23,7 @@ def _join(given: argparse.Namespace) -> int:
     from fedcomp.remote.frames import Address, read_key
     from fedcomp.remote.processes import join
 
+    check_patience(given.patience)
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
     address, key = Address.of(given.server), read_key(given.key, make=False)
 

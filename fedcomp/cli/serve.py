@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedcomp.core.validate import check_interval
 from fedcomp.display.console import say
 from fedcomp.runtime.command import command, exit_status
 
@@ -32,6 +33,11 @@ def command_of_an_end(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def check_patience(seconds: float) -> None:
+    """Raise ValueError if `--patience` is no time that a socket can wait."""
+    check_interval("--patience", seconds, "[0.001, 1e9]", "a number of seconds")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve a run. Returns the exit status."""
     parser = command_of_an_end("fedcomp-serve", "Make a run whose clients are other processes.")
@@ -48,6 +54,7 @@ def _serve(given: argparse.Namespace) -> int:
     from fedcomp.remote.server_end import ServerEnd
     from fedcomp.runtime.signals import Interrupted
 
+    check_patience(given.patience)
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
     check(config)
     end = ServerEnd(Address.of(given.listen), read_key(given.key, make=True), given.patience, say)

@@ -85,9 +85,9 @@ def held(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Remove what an earlier run left in the folder (`overwrite=true`), but not the lock."""
+    """Remove what an earlier run left in the folder (`overwrite=true`), but not the lock, nor what a client holds."""
     for path in folder.iterdir():
-        if path.name == LOCK:
+        if path.name == LOCK or held(path):
             continue
         with explained(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -4,6 +4,8 @@ The server holds the run's folder and writes the record, as a run of one process
 own below it, with its state. Both save after the same rounds, so either end may be killed and started again.
 """
 
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -160,8 +162,12 @@ def told_round(simulation: RemoteSimulation, end: ClientEnd, word: Mapping[str, 
 
 
 def states(path: Path, config_hash: str) -> dict[int, Checkpoint]:
-    """{rounds: this client's state after them}, from its last two checkpoints."""
-    found = [checkpoint.read(file) for file in (checkpoint.before(path), path) if file.exists()]
+    """{rounds: this client's state after them}, from its last two checkpoints, as far as they are not damaged."""
+    found = []
+    for file in (checkpoint.before(path), path):
+        if file.exists():
+            with contextlib.suppress(checkpoint.Damaged):
+                found.append(checkpoint.read(file))
     return {saved.round: saved for saved in found if saved.config_hash == config_hash}
 
 
@@ -172,7 +178,10 @@ def _state_after(rounds: int, simulation: RemoteSimulation, path: Path, config_h
         for file in (path, checkpoint.before(path)):
             file.unlink(missing_ok=True)
         return first
-    tensors = states(path, config_hash)[rounds].state
+    saved = states(path, config_hash)
+    if max(saved) > rounds:  # those rounds are made again: the next state saved must not replace this one
+        os.replace(checkpoint.before(path), path)
+    tensors = saved[rounds].state
     simulation.memory.update(_below("memory.", tensors))
     return restore(first, _below("state.", tensors))
 

@@ -180,6 +180,7 @@ class ServerEnd:
         peer.be_patient(HANDSHAKE_SECONDS)
         hello = peer.hear()
         client, theirs = hello.get("client"), hello.get("run")
+        self._forget_if_gone(client)
         wrong = None
         if theirs != self._run:
             wrong = f"it joins the run {theirs}, and this is {self._run}: give both the same options, data and code"
@@ -194,6 +195,15 @@ class ServerEnd:
         peer.be_patient(self._patience)
         self._peers[int(str(client))] = peer
         self._new.append(int(str(client)))
+
+    def _forget_if_gone(self, client: Any) -> None:
+        """A client may come, leave before the first round, and come again."""
+        if client in self._new:
+            try:
+                self._peers[client].check_there()
+            except Gone:
+                self._peers.pop(client).close()
+                self._new.remove(client)
 
     def _catch_up(self, client: int, index: int, peer: Peer) -> None:
         """Send a client what it needs to make the rounds before `index` that it has not made, or has lost."""

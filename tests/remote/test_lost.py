@@ -12,6 +12,7 @@ import torch
 
 from fedcomp.core.pytree import flatten
 from fedcomp.participation.absent import WithoutAbsent, read_absent
+from fedcomp.records.run_folder import clear, owned
 from fedcomp.remote.client_end import ClientEnd
 from fedcomp.remote.frames import Gone, readable
 from fedcomp.remote.kept import ABSENT, Kept
@@ -163,3 +164,45 @@ def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
         again.since(0, [2], 5)  # it was there, and nothing was kept for it
     again.save(())
     assert not (tmp_path / "kept.jsonl").exists()
+
+
+class Told:
+    """What a server would say to client 0, which is in no cohort, word by word."""
+
+    client, past = 0, False
+
+    def __init__(self, *words: dict[str, Any]) -> None:
+        self._words = [*words, {"end": True}]
+
+    def listen(self) -> dict[str, Any]:
+        return self._words.pop(0)
+
+    def say(self, **content: Any) -> None:
+        assert content == {"done": "saved"}
+
+
+def test_a_client_keeps_the_state_that_the_server_goes_on_from(tmp_path: Path) -> None:
+    """The server stops again and again before it has saved itself, as with a full disk."""
+    (case,) = [one for one in CASES if one.name == "fedavg"]
+    path, save = tmp_path / "checkpoint.pt", {"save": True}
+
+    def follows(*words: dict[str, Any]) -> None:
+        told: Any = Told(*words)
+        follow(RemoteSimulation.of(replace(case.simulation(), chunk_size=1), told), told, path, "hash")
+
+    rounds = [{"round": index, "absent": [0]} for index in range(2)]
+    follows(rounds[0], save, rounds[1], save)
+    for _ in range(2):
+        follows(rounds[1], save)
+        assert states(path, "hash").keys() == {1, 2}
+    path.write_bytes(b"damaged")
+    assert states(path, "hash").keys() == {1}
+
+
+def test_a_client_that_waits_keeps_its_folder_where_the_run_starts_anew(tmp_path: Path) -> None:
+    """`overwrite=true` at a server on the same machine."""
+    with owned(tmp_path), owned(tmp_path / "client_0"), owned(tmp_path / "client_1"):
+        pass
+    with owned(tmp_path), owned(tmp_path / "client_1"):
+        clear(tmp_path)
+        assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["client_1"]

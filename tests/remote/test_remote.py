@@ -164,6 +164,19 @@ def test_a_client_that_comes_twice_is_refused() -> None:
         second.receive(100)
 
 
+def test_a_client_that_left_before_the_first_round_may_come_again() -> None:
+    end = ServerEnd(HERE, KEY)
+    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
+    waiting.start()
+    ClientEnd(0, end.address, KEY, RUN).close(why="it was interrupted")
+    again = ClientEnd(0, end.address, KEY, RUN)
+    ClientEnd(1, end.address, KEY, RUN)
+    waiting.join(20)
+    assert end.begin(0) == ()
+    end.tell_round(0, (), (0,))
+    assert again.listen()["round"] == 0
+
+
 def test_a_client_that_is_late_or_gone_is_named() -> None:
     end = ServerEnd(HERE, KEY, patience=0.2)
     (client,) = gathered(end, 0)
@@ -202,3 +215,6 @@ def test_what_processes_cannot_make_is_refused(capsys) -> None:
     for option in ("repeats=2", "chunk_size=4", "network=lte", "codec_error=true", "algorithm.weights=tokens"):
         assert main([option, "--key", "unused"]) == 2
         assert f"wire=tcp takes no {option.partition('=')[0]}" in capsys.readouterr().err
+    for seconds in ("0", "-1", "inf", "nan"):
+        assert main(["--key", "unused", "--listen", "nowhere", f"--patience={seconds}"]) == 2
+        assert "--patience=" in capsys.readouterr().err
