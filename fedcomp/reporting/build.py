@@ -123,9 +123,10 @@ def _endings(pictures: Sequence[Picture]) -> str:
 
 def _published(pieces: Sequence[wandb_files.Piece], title: str, table: str) -> str:
     """Write the report to W&B, into the project of the latest piece; where it is, or why it is not there."""
-    entity = os.environ.get("WANDB_ENTITY") or pieces[-1].entity
+    latest = next((piece for piece in reversed(pieces) if piece.project), pieces[-1])
+    entity = os.environ.get("WANDB_ENTITY") or latest.entity
     try:
-        addresses = wandb_workspace.publish(entity, pieces[-1].project, title, table)
+        addresses = wandb_workspace.publish(entity, latest.project, title, table)
     except ValueError as error:
         return f"Not written to W&B: {error}"
     return f"At W&B: {', '.join(addresses)}"

@@ -42,7 +42,7 @@ class Piece:
 
     Attributes:
         path: of the file. begun: when, as text that sorts. run_id, project, entity: of the run at W&B.
-        config: of the run. rows: the evaluations. summary: what was logged last.
+        config: of the run. rows: the evaluations. summary: what was logged last. error: one line, if it cannot be read.
     """
 
     path: Path
@@ -53,12 +53,13 @@ class Piece:
     config: dict[str, Any] = field(default_factory=dict)
     rows: list[Line] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
 
 
 def read_pieces(roots: Iterable[str | Path]) -> list[Piece]:
     """Every file of W&B in or below the folders, in the order in which they were begun.
 
-    Raises ValueError: there is no such folder, no file, or W&B is not installed; or it cannot read a file.
+    Raises ValueError: there is no such folder, no file, or W&B is not installed.
     """
     if find_spec("wandb") is None:
         raise ValueError("W&B's files are read by W&B: pip install wandb")
@@ -74,22 +75,26 @@ def read_pieces(roots: Iterable[str | Path]) -> list[Piece]:
     }
     if not found:
         raise ValueError(f"no run of W&B found under {', '.join(map(str, folders))}: they are made with tracker=wandb")
-    paths = list(found.values())
-    pieces = [_piece(path, lines) for path, lines in zip(paths, _inspected(paths), strict=True)]
+    pieces = list(_inspected(list(found.values())))
     return sorted(pieces, key=lambda piece: (piece.begun, str(piece.path)))
 
 
 def recorded_runs(pieces: Iterable[Piece]) -> list[RecordedRun]:
-    """The runs of these pieces; of a run that was shown twice (agents of a sweep), the reports leave one out."""
+    """The runs of these pieces; of a run that was shown twice (agents of a sweep), the reports leave one out.
+
+    A file that cannot be read is a run that is `unreadable`, and one without a run's beginning a run by itself.
+    """
     runs: dict[str, list[Piece]] = {}
     for piece in pieces:
-        runs.setdefault(piece.run_id, []).append(piece)
+        runs.setdefault(piece.run_id or str(piece.path), []).append(piece)
     return [_joined(own) for own in runs.values()]
 
 
 def _joined(pieces: list[Piece]) -> RecordedRun:
     """One run; of a round that was logged twice the later line counts."""
     last = pieces[-1]
+    if last.error is not None:
+        return RecordedRun(last.path.parent, {}, None, "unreadable", last.error)
     rows = {int(row["round"]): row for piece in pieces for row in piece.rows}
     config = {key: _as_written(key, value) for key, value in last.config.items() if key not in NOT_CONFIG}
     config = without_rooms(config)
@@ -139,8 +144,8 @@ for path in json.load(sys.stdin):
 """
 
 
-def _inspected(paths: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
-    """What W&B shows of each file, whose end may be torn."""
+def _inspected(paths: Sequence[Path]) -> Iterator[Piece]:
+    """What W&B shows of each file, whose end may be torn. Raises ValueError: W&B ended before it had read all."""
     given = json.dumps([str(path.resolve()) for path in paths])
     command = [sys.executable, "-P", "-c", _INSPECT]  # no module of the runs' folder is imported
     shown = subprocess.run(command, input=given, capture_output=True, text=True, cwd=paths[0].parent)
@@ -152,10 +157,10 @@ def _inspected(paths: Sequence[Path]) -> Iterator[list[dict[str, Any]]]:
         if "ended" not in found:
             lines.append(found)
             continue
-        path = left.pop()
+        piece = _piece(left.pop(), lines)
         if found["ended"] and not lines:
-            raise ValueError(f"W&B cannot read {path}: {_last_line(found['said'])}")
-        yield lines
+            piece.error = f"W&B cannot read it: {_last_line(found['said'])}"
+        yield piece
         lines = []
     if left:
         raise ValueError(f"W&B cannot read {left[-1]}: {_last_line(shown.stderr)}")

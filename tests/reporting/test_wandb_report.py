@@ -45,10 +45,14 @@ def test_reports_from_wandbs_files_are_those_of_the_runs(outputs: Path, tmp_path
     for run in runs:
         own = run.folder.parents[1]
         assert run.lines == read_lines(own / "metrics.jsonl")
+    (outputs / "run-1").mkdir()
+    (outputs / "run-1" / "run-1.wandb").write_bytes(bytes(100))
     capsys.readouterr()
     assert main([str(outputs), "--out", str(tmp_path / "own")]) == 0
     assert main([str(outputs), "--out", str(tmp_path / "theirs"), "--wandb"]) == 0
-    assert "Not written to W&B: WANDB_API_KEY is not set" in capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Not written to W&B: WANDB_API_KEY is not set" in shown
+    assert f"{outputs / 'run-1'}: unreadable, W&B cannot read it: " in shown
     assert _table(tmp_path / "own") == _table(tmp_path / "theirs")
     assert [row["seeds"] for row in _table(tmp_path / "theirs")] == ["2", "1"]
 
@@ -71,8 +75,14 @@ def test_what_is_missing_is_one_line(tmp_path: Path, capsys, monkeypatch: pytest
     broken.parent.mkdir()
     broken.write_bytes(os.urandom(100))
     (broken.parent / "wandb.py").write_text("open('ran', 'w')")  # a folder that somebody gave us
-    assert main([str(tmp_path), "--wandb"]) == 2
-    assert f"W&B cannot read {broken}" in capsys.readouterr().err
+    empty = [tmp_path / f"offline-run-{number}" / f"run-{number}.wandb" for number in (2, 3)]
+    for path in empty:
+        path.parent.mkdir()
+        path.touch()
+    assert main([str(tmp_path), "--wandb"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{broken.parent}: unreadable, W&B cannot read it: " in shown
+    assert all(f"{path.parent}: running, or killed" in shown for path in empty)
     assert not (broken.parent / "ran").exists()
     monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
     with pytest.raises(ValueError, match="WANDB_ENTITY is not set"):
