@@ -174,6 +174,7 @@ class Progress:
     def stop(self) -> None:
         """Show a pending evaluation, and restore the terminal; may be called twice, or before `start`."""
         if self._pending:
+            self._paced = None  # no round follows, as after max_bits
             self._draw()
         self._due = self._due_evaluated = float("inf")
         self._show(lambda screen: screen.stop())

@@ -52,13 +52,13 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
     from fedcomp.display.units import counted  # the rest takes seconds
     from fedcomp.records.reader import read_runs
     from fedcomp.replay.networks import networks
-    from fedcomp.replay.replayed import replayed, write
+    from fedcomp.replay.replayed import destination, replayed, write
 
     named = networks([word for word in words if word.startswith(("network=", "network."))])
     paths = [word for word in words if not word.startswith(("network=", "network."))]
     if not paths:
         raise ValueError("no run: give the folder of one, or one that holds runs (outputs/<name>)")
-    found, refused = [], []
+    found, asked, refused = [], [], []
     for run in read_runs(paths):
         for one in named:
             try:
@@ -68,14 +68,16 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
                 continue
             found.append(replace(again, config={**again.config, "network": one.shown}))
             if out is not None:
-                write(again, run.folder, clocks, out)
+                destination(again, run.folder, out)  # before anything is written
+                asked.append((again, run.folder, clocks, out))
     for line in dict.fromkeys(refused):
         print(f"left out: {line}", file=sys.stderr)
     if not found:
         return 1
     _show(found, target)
     if out is not None:
-        print(f"{counted(len(found), 'replayed run')} in {out}: fedcomp-report {out}")
+        written = {write(*one) for one in asked}
+        print(f"{counted(len(written), 'replayed run')} in {out}: fedcomp-report {out}")
     return 0
 
 

@@ -19,6 +19,7 @@ from fedcomp.random.keys import Key
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import REPETITIONS, encode
+from fedcomp.records.provenance import FILE as PROVENANCE
 from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import CONFIG, SLOWEST
 from fedcomp.records.status import Status, write_status
@@ -63,18 +64,27 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
     return replace(run, folder=run_folder(config), config=config, lines=lines, state=state), clocks
 
 
-def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Path:
-    """Write a replayed run where a run of its config with `output_root` at `root` would be; returns the folder.
+def destination(run: RecordedRun, source: Path, root: Path) -> Path:
+    """Where a run of this config with `output_root` at `root` would be.
 
     Args:
         source: folder of the run that was replayed.
     Raises:
-        ValueError: that is the folder of the run itself, or it cannot be written.
+        ValueError: that is this folder, or another run that was trained lies there.
+    """
+    folder = run_folder({**run.config, "output_root": str(root)})
+    if folder.resolve() == source.resolve() or (folder / PROVENANCE).exists():
+        raise ValueError(f"{folder} is a run that a replay would replace: give another folder to --out")
+    return folder
+
+
+def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Path:
+    """Write a replayed run to its `destination`, which it returns; arguments as there.
+
+    Raises ValueError: it cannot be written, or as `destination`.
     """
     config = {**run.config, "output_root": str(root)}
-    folder = run_folder(config)
-    if folder.resolve() == source.resolve():
-        raise ValueError(f"{folder} is the run itself: give another folder to --out")
+    folder = destination(run, source, root)
     folder.mkdir(parents=True, exist_ok=True)
     claim(folder, config)
     write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())

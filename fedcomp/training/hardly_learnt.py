@@ -36,6 +36,8 @@ def hardly_learnt(lines: Sequence[Line], chance: float | None, when_slow: str) -
         return None
     first, last = lines[0], lines[-1]
     why = f": {when_slow}" if when_slow else ": more rounds, or another learning rate"
+    if last.get("deadline/late") == 1:
+        why = ": every client was late in every round, so that nothing was learnt: a longer network.deadline"
     if chance is not None and "test/accuracy" in first and "test/accuracy" in last:
         near = chance + NEAR_CHANCE * (1 - chance)
         if last["test/accuracy"] < near:

@@ -92,6 +92,9 @@ def test_an_unshown_evaluation_is_shown_at_the_end(clock: Clock) -> None:
     progress.start(0, 100)
     progress.evaluated(RECORD)
     clock.now += 0.1
+    for round in (1, 2, 3, 4):
+        clock.now += 0.1
+        progress.advance(round)
     progress.evaluated({"round": 4, "test/loss": 1.5, "bits/total": 8})
     progress.stop()
     progress.stop()

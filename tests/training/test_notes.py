@@ -28,6 +28,10 @@ SHORT = ("rounds=2", "num_clients=4", "eval_every=2")
             ("algorithm=fedsparsify", "algorithm.sparsity=0.999", "algorithm.schedule=constant"),
             "algorithm.schedule=progressive, a lower algorithm.sparsity, or more rounds",
         ),
+        (
+            ("network=lte", "network.deadline=0.001"),
+            "every client was late in every round, so that nothing was learnt: a longer network.deadline",
+        ),
         (("client.lr=1e-6",), "more rounds, or another learning rate"),  # a method without a declaration
         (("dataset=diabetes", "model=linear", "client.lr=1e-6"), "more rounds, or another learning rate"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import is_number, suggest
 from fedcomp.reporting.group import RunGroup, by_setting, natural, regroup
 from fedcomp.reporting.labels import in_order, show_value
 from fedcomp.reporting.metrics import Metric, metric
@@ -23,7 +23,7 @@ from fedcomp.reporting.pictures.curves import (
     values,
     y_axis,
 )
-from fedcomp.reporting.pictures.figure_entry import Figure, Limits, parse
+from fedcomp.reporting.pictures.figure_entry import SHORT, Figure, Limits, parse
 from fedcomp.reporting.pictures.legend import check_room
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, split, wide
 
@@ -58,11 +58,24 @@ def asked_picture(entry: Any, groups: Sequence[RunGroup]) -> Picture:
     figure = parse(entry)
     picture = build(figure, groups)
     if picture is None:
-        keys = ", ".join((figure.x, *figure.y))
-        raise ValueError(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+        raise ValueError(f"figure {figure.name!r} is empty: no finished run has {_lacking(figure, groups)}")
     for part in split(picture):
         check_room(part)
     return picture
+
+
+def _lacking(figure: Figure, groups: Sequence[RunGroup]) -> str:
+    """The first key of an empty figure that no run has, with similar ones; else all that it shows."""
+    known = {key for one in groups for run in one.runs for line in run.lines for key in line}
+    options = {key for one in groups for key in one.flat}
+    x = () if figure.x in options else (figure.x,)
+    lacking = next((key for key in (*x, *figure.y) if key not in known), None)
+    if lacking is None or (lacking != figure.x and figure.kind in ("runs", "circle")):  # those are of repetitions
+        return f"{', '.join((figure.x, *figure.y))} together"
+    if lacking == SHORT["seconds"]:
+        return f"{lacking}: seconds need a network, which `fedcomp-replay ... --out DIR` adds"
+    several = "; several are a list, y=[a,b]" if "," in lacking else ""
+    return f"{lacking}{suggest(lacking, sorted({*known, *SHORT, *options} if lacking == figure.x else known))}{several}"
 
 
 def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:

@@ -106,7 +106,7 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
     drawn, notes = pictures(group(read_runs([tmp_path])))
     assert drawn == []
     assert said in notes[0]
-    assert notes[1] == "figure 'empty' is empty: no finished run has round, nothing together"
+    assert notes[1].startswith("figure 'empty' is empty: no finished run has nothing (there are: ")
 
 
 def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(make_run: MakeRun, tmp_path: Path) -> None:

@@ -125,7 +125,10 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
         ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
         ({"rename": {"ours": "sign"}}, "two methods cannot have one name"),
         ({"rename": "ours"}, "rename is 'ours', but must say for each label its name"),
-        ({"y": "test/loss"}, "is empty: no finished run has bits/uplink, test/loss together"),
+        ({"y": "test/acuracy"}, r"is empty: no finished run has test/acuracy; did you mean 'test/accuracy'\?"),
+        ({"x": "uplnk"}, "is empty: no finished run has uplnk; did you mean 'uplink'"),
+        ({"x": "seconds"}, "no finished run has time/total: seconds need a network"),
+        ({"y": "test/accuracy,round"}, r"\(there are: .*\); several are a list, y=\[a,b\]"),
     ],
 )
 def test_wrong_entries(runs: Path, options: dict, said: str) -> None:
@@ -145,7 +148,7 @@ def test_the_command_draws_it_and_orders_the_tables(runs: Path, tmp_path: Path, 
         (["--ylim", "0.8:0.9"], "--ylim is for --figure"),
         (["--rename", "ours"], "--rename ours: give OLD=NEW"),
         (["--rename", "ours="], "--rename ours=: give OLD=NEW"),
-        (["--figure", "y=none/such"], "figure 'figure' is empty: no finished run has bits/uplink, none/such"),
+        (["--figure", "y=none/such"], "figure 'figure' is empty: no finished run has none/such (there are: "),
         (["--order", "theirs"], "no method is called 'theirs'"),
     ):
         assert main([str(runs), *wrong]) == 2
