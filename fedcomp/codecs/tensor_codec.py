@@ -20,7 +20,7 @@ from fedcomp.config.options import check_part_keys
 from fedcomp.config.schema import READ_BESIDE
 from fedcomp.core.choices import choices
 from fedcomp.core.cohort import Cohort, server
-from fedcomp.core.pytree import flatten, restore
+from fedcomp.core.pytree import flatten, map_tensors, restore
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
 from fedcomp.wire import Payload, SharedKnowledge
@@ -97,7 +97,8 @@ class TensorCodec:
             self._sent, self._dim = self.compressor.init(1, x[0]), x.shape[1]
         common = self._common([self.sender], x.shape[1], layers, self.step, x.device)
         here = server(x.device)
-        payload, self._sent = self.compressor.encode(x, self._sent, here, common, self._private(self.step))
+        memory = _on(x.device, self._sent)
+        payload, self._sent = self.compressor.encode(x, memory, here, common, self._private(self.step))
         payload.check_range()
         self.step += 1
         return Message(pack(payload, 0), int(payload.bits[0]))
@@ -145,7 +146,8 @@ class TensorCodec:
         if self._received is None:
             self._rows, self._dim = self.num_senders or senders[-1] + 1, common.dim
             self._received = self.compressor.init(self._rows, torch.zeros(common.dim, device=where))
-        estimate, self._received = self.compressor.estimate(payload, self._received, cohort, common)
+        memory = _on(where, self._received)
+        estimate, self._received = self.compressor.estimate(payload, memory, cohort, common)
         return estimate.reshape(*shape)
 
     def length(self, layers: Sequence[int]) -> int | None:
@@ -206,6 +208,12 @@ class TensorCodec:
 def run_key(seed: int, step: int, name: str) -> Key:
     """That of the message `name` in round `step` of a run with this seed (`Simulation.round`)."""
     return Key(("run", seed, "round", step, "message", name))
+
+
+def _on(device: torch.device, memory: Memory) -> Memory:
+    """The memory there; one that was loaded is on the host."""
+    moved: Memory = map_tensors(lambda tensor: tensor.to(device), memory)
+    return moved
 
 
 def _tensors(memory: Memory | None) -> dict[str, Tensor] | None:

@@ -145,6 +145,11 @@ def read_lines(path: Path) -> list[Line]:
     return lines
 
 
+def comparable(line: Line) -> dict[str, float | int | None]:
+    """A line without its seconds, which differ from run to run; NaN is None, which is equal to itself."""
+    return {name: None if value != value else value for name, value in line.items() if name != "seconds"}
+
+
 def read_repetitions(folder: Path) -> dict[int, PerRepetition]:
     """{round: {metric: one value a repetition}}; {} for a run without repetitions. Raises as `read_lines`."""
     lines: Sequence[dict[str, Any]] = read_lines(folder / REPETITIONS)

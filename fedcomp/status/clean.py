@@ -11,6 +11,7 @@ from typing import Any
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.display import units
 from fedcomp.records.atomic_write import explained
+from fedcomp.records.metrics_file import comparable
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, IDENTITY, owned
 from fedcomp.runtime.command import command, exit_status
@@ -144,10 +145,9 @@ def _preference(run: RunState) -> tuple[bool, bool, bool, float]:
 def _record(folder: Path) -> list[dict[str, Any]]:
     """The record without seconds; [] if it cannot be read."""
     try:
-        lines = RunFiles(folder).lines()
+        return [comparable(line) for line in RunFiles(folder).lines()]
     except ValueError:
         return []
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
 def _candidate(run: RunState, kind: str, reason: str) -> Candidate:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcomp.core.folders import part_name
 from fedcomp.display import units
-from fedcomp.records.metrics_file import Line
+from fedcomp.records.metrics_file import Line, comparable
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import WITHOUT_EFFECT
@@ -147,7 +147,7 @@ def _results(files: Sequence[RunFiles], records: Sequence[list[Line]]) -> Iterat
         return
     mine, its = (each[common[-1]] for each in rounds)
     for name in dict.fromkeys((*mine, *its)):
-        if mine.get(name) != its.get(name):
+        if mine.get(name) != its.get(name) and str(mine.get(name)) != str(its.get(name)):  # NaN is not equal to itself
             one, other = (_words(name, line[name]) if name in line else MISSING for line in (mine, its))
             yield Difference(f"{name}, round {common[-1]}", one, other, _change(name, mine.get(name), its.get(name)))
 
@@ -175,7 +175,7 @@ def _agreement(one: Sequence[Line], other: Sequence[Line]) -> tuple[int | None, 
     """(last round up to which the records are equal apart from seconds, whether all of them is)."""
     until, same = None, True
     for mine, its in zip(one, other):
-        if {**mine, "seconds": 0} != {**its, "seconds": 0}:
+        if comparable(mine) != comparable(its):
             same = False
             break
         until = int(mine["round"])

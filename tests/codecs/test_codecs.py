@@ -14,7 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fedcomp.codecs as fc
 from fedcomp.codecs import ddp
+from fedcomp.compressor import Compressor
 from fedcomp.core.folders import CONF
+from fedcomp.core.pytree import flatten
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.wire import Ledger, WireError
 from tests.codecs import ddp_process as ranked
@@ -50,6 +52,24 @@ def test_feedback_goes_on_from_its_state() -> None:
     assert whole.encode(X) != first  # the error of the messages before is in it
     fresh = fc.codec("topk", fraction=0.05, feedback="error")
     assert fresh.encode(X) == first
+
+
+def test_a_memory_that_was_loaded_goes_where_the_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fc.codec("topk", fraction=0.05, feedback="error")
+    first.encode(X)
+    again = fc.codec("topk", fraction=0.05, feedback="error")
+    again.load_state_dict(first.state_dict())
+    seen = []
+
+    def encode(self: object, x: Tensor, memory: object, *_: object) -> None:
+        seen.extend(tensor.device for tensor in (x, *flatten(memory).values()))
+        raise InterruptedError
+
+    monkeypatch.setattr(Compressor, "encode", encode)
+    with pytest.raises(InterruptedError):
+        again.encode(X.to("meta"))
+    assert len(seen) > 1
+    assert set(seen) == {torch.device("meta")}
 
 
 def test_the_mean_of_many_is_decoded_jointly() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -220,6 +221,14 @@ def test_a_copy_is_no_difference(pair: tuple[Path, Path], tmp_path: Path, capsys
     (copy / "config.yaml").write_text(text.replace("name: grid", "name: moved"))
     assert diff.main([str(pair[0]), str(copy)]) == 0
     assert "the records are equal, apart from seconds" in capsys.readouterr().out
+
+
+def test_records_with_nan_may_be_equal(tmp_path: Path) -> None:
+    one = _run(tmp_path, "grid/aaa", "finished", accuracy=math.nan)
+    other = _run(tmp_path, "again/aa", "finished", accuracy=math.nan)
+    assert diff.main([str(one), str(other)]) == 0
+    assert compare(one, other).results == []
+    assert list(_found(tmp_path).values()) == ["duplicate"]
 
 
 def test_without_a_record(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

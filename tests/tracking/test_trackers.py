@@ -9,6 +9,7 @@ import pytest
 
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import Jsonl, RunInfo
+from tests.forked import context
 from tests.raising import raising
 
 
@@ -36,6 +37,17 @@ def test_a_call_that_hangs_is_given_up() -> None:
     assert time.perf_counter() - began < 5
     free.set()
     call_with_timeout.close()
+
+
+def _a_call_that_never_ends() -> None:
+    CallWithTimeout()(threading.Event().wait, 0.05)
+
+
+def test_a_process_ends_although_a_call_hangs() -> None:
+    process = context.Process(target=_a_call_that_never_ends, daemon=True)
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0
 
 
 def test_what_a_signal_handler_raises_is_not_swallowed() -> None:

@@ -73,12 +73,14 @@ def _read(path: Path) -> tuple[list[str], list[Row]]:
             start = file.read(1)
         if start == b"\x80" or path.suffix in (".pkl", ".pickle"):
             raise ValueError(f"{path} is a pickle, which can run code when it is read: convert it once with {PICKLE}")
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             table = [line for line in csv.reader(file) if line]
     except OSError as error:
         raise ValueError(f"network.path={path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"network.path={path} is no CSV: it is not text") from error
+    except csv.Error as error:
+        raise ValueError(f"network.path={path} is no CSV: {error}") from error
     if not table:
         raise ValueError(f"{path} is empty: it needs a header line with down_bps and up_bps, and a row for each client")
     columns = [name.strip() for name in table[0]]

@@ -124,12 +124,15 @@ def _is_informative(column: Column, values: dict[Column, list[Value]]) -> bool:
 
 
 def _cell(column: Column, value: Value, group: RunGroup) -> str:
-    """`97.31 ± 0.12`, `1.16 (0.956)`, `34 ± 2 (2 of 3)`, `not reached (0 of 3)`, or a dash for nothing."""
+    """`97.31 ± 0.12`, `1.16 (0.956)`, `34 ± 2 (2 of 3)`, `not reached (0 of 3)`, or a dash for nothing.
+
+    "2 of 3" are the seeds that have the quantity, where not all do.
+    """
     num_seeds, mean = column.num_seeds(group), value.mean
     if mean is None:
         return f"not reached (0 of {num_seeds})" if column.reached and num_seeds else "–"
     text = _shown(column, mean)
-    if column.reached and mean.num_seeds < num_seeds:
+    if mean.num_seeds < num_seeds:
         text += f" ({mean.num_seeds} of {num_seeds})"
     if value.paper is not None:
         text += f" ({column.show(value.paper.mean)})"

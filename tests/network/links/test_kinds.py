@@ -67,7 +67,7 @@ def test_a_table_of_rates(table: Callable[[str], CsvLinks]) -> None:
     assert links.down.tolist() == [math.inf, 2e6]
     assert (links.up.tolist(), links.rtt.tolist(), links.work.tolist()) == ([3e6, 1e6], [0, 0.1], [0, 0.5])
     assert not links.notes
-    links = table("down_bps,up_bps\n1,2\n3,4\n5,6\n").links(2)
+    links = table("\ufeffdown_bps,up_bps\n1,2\n3,4\n5,6\n").links(2)  # as a spreadsheet program writes it
     assert links.up.tolist() == [2, 4]
     assert "1 more rows than the 2 clients" in links.notes[0]
 

@@ -127,6 +127,16 @@ def test_the_mean_of_the_last_ten_evaluations_where_there_are_ten(make_run: Make
     assert "mean of last 10 (%)" not in short.titles
 
 
+def test_a_mean_over_some_of_the_seeds_says_so(make_run: MakeRun, tmp_path: Path) -> None:
+    """A run of an earlier version may lack a metric, and a shorter one the mean of its last evaluations."""
+    make_run("sign", 0, [], lines=[{"test/accuracy": 0.5, "test/loss": 1.0}] * 11)
+    make_run("sign", 1, [], lines=[{"test/accuracy": 0.5}] * 3)
+    built = table.build(group(read_runs([tmp_path])))
+    (row,) = (dict(zip(built.titles, row)) for row in built.cells)
+    assert row["test accuracy (%)"] == "50.00 ± 0.00"
+    assert (row["test loss"], row["mean of last 10 (%)"]) == ("1.00 (1 of 2)", "50.00 (1 of 2)")
+
+
 def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.6, 0.9])  # 0.6 at round 10
     make_run("sign", 1, [0.1, 0.5, 0.7])  # at round 20
