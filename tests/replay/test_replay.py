@@ -63,6 +63,17 @@ def test_times_of_a_run_without_a_network(fedcomp: Fedcomp, tmp_path: Path, caps
     assert shown.count("lte") == shown.count("5g") == 2, "networks are named as they were given"
 
 
+def test_a_replay_replaces_no_run_that_was_trained(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
+    root = tmp_path / "recorded"
+    for network in ("fixed", "lte"):
+        assert fedcomp(*SMALL, f"network={network}", f"output_root={root}") == 0
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for network in ("network=fixed", "network=lte"):  # the one run itself, and the other
+        assert main([str(root), network, "--out", str(root)]) == 2
+        assert "is a run that a replay would replace: give another folder to --out" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.thorough
 def test_what_cannot_be_replayed(fedcomp: Fedcomp, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fedcomp(*SMALL, f"output_root={tmp_path / 'plain'}") == 0
@@ -86,12 +97,6 @@ def test_what_cannot_be_replayed(fedcomp: Fedcomp, tmp_path: Path, capsys, monke
     (tmp_path / "few.csv").write_text("down_bps,up_bps\n1,1\n")
     assert main([str(root), "network=csv", f"network.path={tmp_path / 'few.csv'}"]) == 1
     assert "has 1 rows, but 4 clients need one each" in capsys.readouterr().err
-    assert fedcomp(*SMALL, "network=lte", f"output_root={root}") == 0
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    for network in ("network=fixed", "network=lte"):  # the one run itself, and the other
-        assert main([str(root), network, "--out", str(root)]) == 2
-        assert "is a run that a replay would replace: give another folder to --out" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
 
 def test_runs_without_a_record_or_a_config(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
