@@ -25,10 +25,16 @@ def command_of_an_end(name: str, description: str) -> argparse.ArgumentParser:
     """A parser with what both ends take."""
     parser = command(name, description, EPILOG)
     parser.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as of fedcomp; the same at both ends")
-    parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the shared key")
+    parser.add_argument(
+        "--key", type=Path, required=True, metavar="FILE", help="the shared key; fedcomp-serve makes the file"
+    )
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument(
-        "--patience", type=float, default=600, metavar="S", help="seconds after which the other end counts as gone"
+        "--patience",
+        type=float,
+        default=600,
+        metavar="S",
+        help="seconds after which the other end counts as gone (600)",
     )
     return parser
 

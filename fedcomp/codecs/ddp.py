@@ -76,8 +76,8 @@ class HookState:
 
     def codec(self, numbers: tuple[int, ...]) -> TensorCodec:
         """That of a bucket with these parameters; after DDP changed its buckets, with the memories of the former."""
-        if self.compressor is None:
-            raise ValueError("all_gather_hook needs a compressor: HookState(model, compressor)")
+        if not isinstance(self.compressor, Compressor):
+            raise ValueError('all_gather_hook needs a compressor: HookState(model, fc.compressor("topk"))')
         if numbers not in self.codecs:
             name = "update" if len(numbers) == len(self.parameters) else f"update of {numbers[0]}"
             made = TensorCodec(self.compressor, self.seed, dist.get_rank(self.group), self.size, self.step, name)

@@ -23,7 +23,7 @@ from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.pytree import flatten, map_tensors, restore
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
-from fedcomp.wire import Payload, SharedKnowledge
+from fedcomp.wire import Payload, SharedKnowledge, WireError
 from fedcomp.wire.packing import Layout, layout, pack, unpack
 
 
@@ -91,10 +91,27 @@ class TensorCodec:
 
         Args:
             layers: sizes of the parameter tensors that lie in it one after another; None: it is one.
+        Raises:
+            ValueError: it is no tensor, or empty; or what is remembered is of another size, or would not be finite.
         """
+        if not isinstance(tensor, Tensor) or not tensor.numel():
+            given = (
+                f"not of shape {tuple(tensor.shape)}"
+                if isinstance(tensor, Tensor)
+                else f"but is a {type(tensor).__name__}"
+            )
+            raise ValueError(f"what is sent must be a tensor of one entry or more, {given}")
         x = tensor.detach().reshape(1, -1).to(torch.float32)
         if self._sent is None:
             self._sent, self._dim = self.compressor.init(1, x[0]), x.shape[1]
+        if any(one.numel() for one in flatten(self._sent).values()):
+            if x.shape[1] != self._dim:
+                raise ValueError(
+                    f"this codec remembers a tensor of {self._dim} entries, and this one has {x.shape[1]}: take a "
+                    "codec for each tensor"
+                )
+            if not x.isfinite().all():
+                raise ValueError("the tensor has a value that is not finite, which the codec's memory would keep")
         common = self._common([self.sender], x.shape[1], layers, self.step, x.device)
         here = server(x.device)
         memory = _on(x.device, self._sent)
@@ -115,7 +132,7 @@ class TensorCodec:
     ) -> Tensor:
         """The float32 tensor of this shape that the message of `sender` in `step` says.
 
-        Raises WireError: the message is cut, damaged, of another codec or of another shape.
+        Raises WireError: it is no bytes, or the message is cut, damaged, of another codec or of another shape.
         """
         common = self._common([sender], math.prod(shape), layers, step, torch.device(device))
         return self.compressor.decode(self._read([data], common), common)[0].reshape(*shape)
@@ -136,8 +153,11 @@ class TensorCodec:
             messages: a message for each sender's number. weights: they sum to 1; None: all alike.
 
         Raises:
+            ValueError: `messages` are none.
             WireError: as `decode`.
         """
+        if not isinstance(messages, Mapping) or not messages:
+            raise ValueError("messages must be the bytes of each sender by its number: {0: message.data, ...}")
         senders, where = sorted(messages), torch.device(device)
         each = [1 / len(senders) if weights is None else weights[sender] for sender in senders]
         cohort = Cohort.of(senders, torch.tensor(each)).to(where)
@@ -178,6 +198,8 @@ class TensorCodec:
         return restore(self.compressor.init(rows, torch.zeros(self._dim)), dict(tensors))
 
     def _read(self, messages: list[bytes], common: SharedKnowledge) -> Payload:
+        if not all(isinstance(message, bytes | bytearray | memoryview) for message in messages):
+            raise WireError("a message is read from its bytes: give message.data")
         return unpack(messages, self._layout(common), common.ids.device)
 
     def _layout(self, common: SharedKnowledge) -> Layout:

@@ -98,6 +98,27 @@ def test_what_is_wrong_is_refused_in_a_line() -> None:
         fc.codec("topk", predictor="ef21")
     with pytest.raises(ValueError, match="fraction"):
         fc.codec("topk", fraction=0)
+    with pytest.raises(WireError, match=r"give message\.data"):
+        receiver.decode(fc.codec("topk", fraction=0.1).encode(X), X.shape, step=0, sender=0)
+    for messages in ([data], {}):
+        with pytest.raises(ValueError, match="bytes of each sender by its number"):
+            receiver.mean(messages, X.shape, step=0)
+    for nothing in ([1.0], X[:0]):
+        with pytest.raises(ValueError, match="must be a tensor of one entry or more"):
+            receiver.encode(nothing)
+
+
+def test_a_memory_is_of_one_tensor_and_stays_finite() -> None:
+    sender = fc.codec("topk", fraction=0.1, feedback="error")
+    sender.encode(X)
+    with pytest.raises(
+        ValueError, match=f"remembers a tensor of {X.numel()} entries, and this one has 1: take a codec"
+    ):
+        sender.encode(X.reshape(-1)[:1])
+    before = sender.state_dict()["sent"]
+    with pytest.raises(ValueError, match="a value that is not finite"):
+        sender.encode(X / 0)
+    assert all(torch.equal(before[name], one) for name, one in sender.state_dict()["sent"].items())
 
 
 def test_lengths_that_the_layout_decides() -> None:
