@@ -12,6 +12,7 @@ from fedcomp.check import trajectory, world
 from fedcomp.check.failed import described, require, same
 from fedcomp.check.trajectory import Case
 from fedcomp.core.pytree import flatten
+from fedcomp.model.contract import NETWORK
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -54,6 +55,7 @@ def check_chunks(case: Case) -> None:
     whole = flatten(world.run(world.in_float64(case.simulation())))
     for chunk_size in (1, 2):
         chunked = flatten(world.run(world.in_float64(case.simulation(chunk_size=chunk_size))))
+        _require_finite(f"clients {chunk_size} at a time", chunked)
         for name, tensor in whole.items():
             wanted, got = tensor.double(), chunked[name].double()
             largest = float(wanted.abs().max()) if wanted.numel() else 0.0
@@ -62,10 +64,14 @@ def check_chunks(case: Case) -> None:
 
 
 def check_learns(case: AlgorithmCase) -> None:
-    """The state changes, and ten rounds lower the metric."""
+    """The state changes, and ten rounds lower the metric; statistics of BatchNorm are gathered."""
     sim = case.simulation(rounds=10)
     before, after = sim.init(), world.run(sim)
     require(not same(before, after), "after ten rounds the state is the first one")
+    if sim.model.num_stats and case.algorithm.learns == NETWORK and not case.algorithm.personalised:
+        start, end = (case.algorithm.evaluation_models(one, sim.key)["test"].stats for one in (before, after))
+        gathered = not torch.equal(start.mean(0), end.mean(0))
+        require(gathered, "after ten rounds the statistics of BatchNorm are the first ones: call ctx.gather_stats")
     first, last = (float(sim.test_metrics(at, one)[case.metric]) for at, one in ((0, before), (10, after)))
     require(last < first, f"ten rounds bring {case.metric} from {first:.4g} to {last:.4g}")
 

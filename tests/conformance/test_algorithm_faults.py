@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedcomp.check import algorithm as suite
-from fedcomp.check import trajectory
+from fedcomp.check import trajectory, world
 from fedcomp.check.algorithm import AlgorithmCase
 from fedcomp.check.failed import Failed
 from fedcomp.simulation.round_result import RoundResult
@@ -144,6 +144,12 @@ OTHERS = [
 def test_fault_is_found(check, algorithm) -> None:
     with pytest.raises(Failed):
         check(AlgorithmCase("faulty", algorithm, _bits))
+
+
+def test_statistics_that_are_never_gathered_are_found() -> None:
+    plain = Planted(*PARTS, fault=lambda old, new, cohort, ctx: replace(new, stats=old.stats))
+    with pytest.raises(Failed, match="the statistics of BatchNorm are the first ones: call ctx.gather_stats"):
+        suite.check_learns(AlgorithmCase("faulty", plain, _bits, world.with_batch_norm))
 
 
 @looped("check", suite.CHECKS)
