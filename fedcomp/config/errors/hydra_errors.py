@@ -8,7 +8,9 @@ from pathlib import Path
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config.comments import choices
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
@@ -29,6 +31,8 @@ NO_NULL = re.compile(r"Error merging override (\S+?)=.*field '[^']*' is not Opti
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
 OF_HYDRA = ("full_key", "object_type", "Set the environment", "See https://hydra.cc")
 """How lines begin that say nothing to a user of fedcomp."""
+SEVERAL = ("Sweep parameters", "Ambiguous value for argument")
+"""How errors begin that say that an override has several values."""
 CHOICE = re.compile(rf"({'|'.join(PARTS)}|compressor@downlink|experiment)=[\w/]+")
 """One part of a run, chosen by name, or an experiment, which chooses several."""
 
@@ -56,14 +60,16 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         return f"{one_of[1]} must be one of {one_of[2]}"
     if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
         return f"{no_null[1]}=null: {no_null[1]} needs a value (`fedcomp --help {no_null[1]}` says which)"
-    if text.startswith("Sweep parameters"):
+    if text.startswith(SEVERAL) and (other := _error_of_a_grid(conf, arguments, own)) is not None:
+        return error_message(other, conf, arguments, own)
+    if text.startswith(SEVERAL[0]):
         given = text.split("'")[1]
         return f"{given} has several values: for a grid say -m"
     if "Key 'experiment' not in 'RunConfig'" in text:
         name = text.split("'")[1]
         return f"the keys of {name} belong to no part of a run: {name}.yaml must begin with `# @package _global_`"
-    if text.startswith("Ambiguous value for argument"):
-        given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
+    if text.startswith(SEVERAL[1]):
+        given = text.splitlines()[0].removeprefix(f"{SEVERAL[1]} ")
         option, _, value = given.strip("'").partition("=")
         quoted = quote_text(option, value) if ", " in value else None
         hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
@@ -126,13 +132,29 @@ def _suggest(name: str, options: list[str]) -> str:
     return did_you_mean(name, options) + (f" (there are: {', '.join(options)})" if options else "")
 
 
+def _error_of_a_grid(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> Exception | None:
+    """The error that the command line has as a grid, too; then Hydra does not see that its experiment asks for one."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        loader, words = GlobalHydra.instance().config_loader(), [_search(own), *arguments]
+        try:
+            loader.load_configuration("train", words, RunMode.MULTIRUN, validate_sweep_overrides=False)
+        except (HydraException, OmegaConfBaseException) as error:
+            return error
+    return None
+
+
+def _search(own: Sequence[Path]) -> str:
+    """The override by which Hydra searches the user's config folders."""
+    return "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
+
+
 def _composed(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> DictConfig:
     """The config that is composed of the command line's choices."""
     GlobalHydra.instance().clear()
     chosen = [word for word in arguments if CHOICE.fullmatch(word)]
-    search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
-            return compose("train", overrides=[search, *chosen])
+            return compose("train", overrides=[_search(own), *chosen])
         except HydraException:  # an unknown choice, which is reported elsewhere
             return compose("train")
