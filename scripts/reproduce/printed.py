@@ -69,17 +69,18 @@ def finished(records: Records, *labels: str) -> list[Records] | None:
 def above(records: Records, label: str, references: Sequence[str]) -> list[Difference | None]:
     """By how much a method's best accuracy over the rounds is above each reference's; None before all have ended.
 
-    Seed by seed, if both have the same seeds.
+    Seed by seed, over the seeds that both have; between means if they share none.
     """
 
     def compared(reference: str) -> Difference | None:
         runs = finished(records, label, reference)
         if runs is None:
             return None
-        own, other = (sorted(each, key=lambda run: run.about["seed"]) for each in runs)
-        paired = [run.about["seed"] for run in own] == [run.about["seed"] for run in other]
-        best = [[run.best(ACCURACY) or 0.0 for run in each] for each in (own, other)]
-        return difference(*best, TEST_SAMPLES, paired)
+        own, other = ({run.about["seed"]: run.best(ACCURACY) or 0.0 for run in each} for each in runs)
+        shared = sorted(own.keys() & other.keys())
+        if not shared:
+            return difference([*own.values()], [*other.values()], TEST_SAMPLES)
+        return difference([own[seed] for seed in shared], [other[seed] for seed in shared], TEST_SAMPLES, paired=True)
 
     return [compared(reference) for reference in references]
 

@@ -136,8 +136,11 @@ def test_methods_are_compared_at_their_end_alone() -> None:
         assert printed.above(records, "a", [other]) == [None]
     assert markdown.rounds(records) == "1 of 2"
     hard = [of("e", [0.1, 0.1, 0.5], 1), of("e", [0.1, 0.1, 0.9], 0), of("f", [0.1, 0.1, 0.8]), of("f", [0, 0, 0.4], 1)]
-    (by_seed,) = printed.above(Records(hard), "e", ["f"])  # a seed is hard for both
-    assert (by_seed.mean, by_seed.sign) == (pytest.approx(0.1), 1)
+    for more in ([], [of("e", [0.1, 0.1, 0.2], 2)]):  # a seed is hard for both; one of them has a further seed
+        (by_seed,) = printed.above(Records([*hard, *more]), "e", ["f"])
+        assert (by_seed.mean, by_seed.sign, by_seed.seeds) == (pytest.approx(0.1), 1, 2)
+    (apart,) = printed.above(Records([hard[0], hard[2]]), "e", ["f"])  # no seed in common
+    assert apart.mean == pytest.approx(-0.3)
 
 
 def test_a_claim_is_judged_by_the_difference_with_its_standard_error() -> None:
