@@ -75,10 +75,13 @@ class HookState:
         return dist.get_world_size(self.group)
 
     def codec(self, numbers: tuple[int, ...]) -> TensorCodec:
-        """That of a bucket with these parameters; after DDP changed its buckets, with the memories of the former."""
+        """That of a bucket with these parameters; after DDP changed its buckets, with the memories of the last ones.
+
+        DDP changes them after the first step of a process, and so back and forth where a process goes on from a state.
+        """
         if not isinstance(self.compressor, Compressor):
             raise ValueError('all_gather_hook needs a compressor: HookState(model, fc.compressor("topk"))')
-        if numbers not in self.codecs:
+        if numbers not in self.codecs or self.codecs[numbers].step != self.step:
             name = "update" if len(numbers) == len(self.parameters) else f"update of {numbers[0]}"
             made = TensorCodec(self.compressor, self.seed, dist.get_rank(self.group), self.size, self.step, name)
             if self.step:
@@ -87,8 +90,9 @@ class HookState:
         return self.codecs[numbers]
 
     def _regrouped(self, numbers: tuple[int, ...]) -> dict[str, Any]:
-        """The state of a codec of these parameters, from those of the former buckets."""
-        states = {old: codec.state_dict() for old, codec in self.codecs.items()}
+        """The state of a codec of these parameters, from those of the former buckets, of which the last count."""
+        by_step = sorted(self.codecs.items(), key=lambda one: one[1].step)
+        states = {old: codec.state_dict() for old, codec in by_step}
         first = next(iter(states.values()))
         made = {**first, "step": self.step, "dim": sum(self.parameters[number].numel() for number in numbers)}
         for end in ("sent", "received"):
@@ -115,7 +119,10 @@ class HookState:
         self.step += bucket.is_last()
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs to go on with the same bits. Each process saves its own."""
+        """What `load_state_dict` needs to go on. Each process saves its own.
+
+        With the same bits where DDP has one bucket; with several, a process makes its first step in one all the same.
+        """
         codecs = {numbers: codec.state_dict() for numbers, codec in self.codecs.items()}
         tensors = {name: tensor.clone() for name, tensor in self.tensors.items()}
         return {"step": self.step, "count": asdict(self.count), "codecs": codecs, "tensors": tensors}

@@ -199,6 +199,52 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+class Bucket:
+    """A bucket of gradients, as DDP gives it to a hook; the last one of a step."""
+
+    def __init__(self, parameters: list[Tensor], gradients: list[Tensor], last: bool) -> None:
+        self._parameters, self._gradients, self._last = parameters, gradients, last
+
+    def buffer(self) -> Tensor:
+        return torch.cat([gradient.flatten() for gradient in self._gradients])
+
+    def parameters(self) -> list[Tensor]:
+        return self._parameters
+
+    def gradients(self) -> list[Tensor]:
+        return self._gradients
+
+    def is_last(self) -> bool:
+        return self._last
+
+
+def test_what_was_not_sent_is_kept_while_buckets_change_and_processes_go_on(alone) -> None:
+    """All gradients so far are what was sent, and the memory. Draws of a sender and a receiver must agree for that."""
+    model = nn.Sequential(nn.Linear(9, 7), nn.Linear(7, 5))
+    parameters, generator = list(model.parameters()), torch.Generator().manual_seed(0)
+    coder = fc.compressor("randk", fraction=0.2, scale="none", feedback="error")
+    state = ddp.HookState(model, coder)
+    given, sent = ([torch.zeros_like(parameter) for parameter in parameters] for _ in range(2))
+    whole, parts = [[3, 2, 1, 0]], [[3, 2], [1, 0]]  # as DDP has them in a process's first step, and in the others
+    for step, buckets in enumerate([whole, parts, parts, whole, parts, parts]):
+        if step == 3:
+            saved = state.state_dict()
+            state = ddp.HookState(model, coder)
+            state.load_state_dict(saved)
+        for numbers in buckets:
+            gradients = [torch.randn(parameters[number].shape, generator=generator) for number in numbers]
+            for number, gradient in zip(numbers, gradients):
+                given[number] += gradient
+            own: Any = Bucket([parameters[number] for number in numbers], gradients, numbers is buckets[-1])
+            ddp.all_gather_hook(state, own).wait()  # puts what was sent in the gradients' place
+            for number, gradient in zip(numbers, gradients):
+                sent[number] += gradient
+    left = {numbers: state.codec(numbers).state_dict()["sent"]["sender"][0] for numbers in ((2, 3), (0, 1))}
+    for numbers, memory in left.items():
+        wanted = torch.cat([(given[number] - sent[number]).flatten() for number in numbers])
+        assert torch.allclose(memory, wanted, atol=1e-5)
+
+
 def _floats(model: nn.Module, x: Tensor, state: object, hook: object, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many floats are all-reduced in each step."""
     parallel = DistributedDataParallel(model)
