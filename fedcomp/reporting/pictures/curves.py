@@ -33,14 +33,17 @@ RATES = (
 
 
 def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The quality of each seed [R, E] at the rounds that every seed evaluated, and the places on the x axis [E].
+    """The quality of each seed [R, E] at the rounds that all of them evaluated, and the places on the x axis [E].
+
+    Seeds without the quality, as in runs of an earlier version, are left out.
 
     Args:
         quality: key of the y axis, `test/accuracy`.
         x: key of the x axis, `bits/total`, `round`; where it counts bits or seconds, rounds after some were spent.
         average: each seed's running mean over its evaluations instead of the value of each.
     """
-    runs = [{line["round"]: line for line in run.lines if quality in line and x in line} for run in group.runs]
+    every = [{line["round"]: line for line in run.lines if quality in line and x in line} for run in group.runs]
+    runs = [run for run in every if run] or every[:1]
     rounds = sorted(set(runs[0]).intersection(*runs[1:]))
     values_RE = np.array([[run[round][quality] for round in rounds] for run in runs], dtype=float)
     places_E = np.array([[run[round][x] for round in rounds] for run in runs], dtype=float).mean(axis=0)
@@ -57,7 +60,7 @@ def series(group: RunGroup, metric: Metric, x: str, average: bool = False) -> Se
     with np.errstate(invalid="ignore", over="ignore"):
         deviation_E = values_RE.std(axis=0, ddof=1) if len(values_RE) > 1 else np.full(len(places_E), np.nan)
         mean_E = values_RE.mean(axis=0)
-    return Series(group.label, places_E, metric.scale * mean_E, metric.scale * deviation_E, len(group.runs))
+    return Series(group.label, places_E, metric.scale * mean_E, metric.scale * deviation_E, len(values_RE))
 
 
 def y_axis(metric: Metric, lines: Sequence[Series], log: bool | None = None) -> Axis:

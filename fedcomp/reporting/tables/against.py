@@ -64,19 +64,23 @@ def _pairs(one: RunGroup, base: RunGroup) -> list[tuple]:
 
 
 def _difference(column: Column, one: RunGroup, base: RunGroup) -> tuple[str, tuple[float | None, ...]]:
-    """`+1.32 [+0.90, +1.74]`, and the three numbers; None where there are none, `nan` alone where a run has that."""
+    """`+1.32 [+0.90, +1.74]`, and the three numbers; None where there are none, `nan` alone where a run has that.
+
+    `+1.32 (1 of 2)`: one of two pairs has the quantity.
+    """
     values = [(column.value(run), column.value(other)) for run, other in _pairs(one, base)]
     differences = [value - other for value, other in values if value is not None and other is not None]
     if not differences:
         return "–", (None, None, None)
     mean = mean_over_seeds(differences).mean
     ends = interval(differences)
+    some = f" ({len(differences)} of {len(values)})" if len(differences) < len(values) else ""
     if not math.isfinite(mean):
-        return column.show(mean), (mean, None, None)
+        return column.show(mean) + some, (mean, None, None)
     text = _signed(column, mean)
     if ends is None:
-        return text, (mean, None, None)
-    return f"{text} [{_signed(column, ends[0])}, {_signed(column, ends[1])}]", (mean, *ends)
+        return text + some, (mean, None, None)
+    return f"{text} [{_signed(column, ends[0])}, {_signed(column, ends[1])}]{some}", (mean, *ends)
 
 
 def _signed(column: Column, value: float) -> str:

@@ -32,6 +32,17 @@ def test_curve_uses_the_rounds_of_every_seed_after_bits_were_sent(make_run: Make
     assert averaged.y.tolist() == pytest.approx([10, (10 + 50) / 2, (10 + 50 + 80) / 3])
 
 
+def test_a_curve_is_of_the_seeds_that_have_the_quality(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        make_run("sign", seed, [0.1, 0.2, 0.4])
+    make_run("sign", 2, [], lines=[{"test/accuracy": 0.3}] * 3)
+    (own,) = group(read_runs([tmp_path]))
+    line = series(own, metric("test/loss"), "round")
+    assert (line.x.tolist(), line.num_seeds) == ([0, 10, 20], 2)
+    assert series(own, metric("test/accuracy"), "round").num_seeds == 3
+    assert not len(series(own, metric("test/miou"), "round").x)
+
+
 def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Path) -> None:
     for dataset in ("digits", "mnist"):
         for method in ("sign", "topk"):

@@ -54,6 +54,17 @@ def test_differences_are_of_pairs_of_one_seed(make_run: MakeRun, tmp_path: Path,
     assert "--against dnse: no such figures, allowed are bicompfl, fedmrn, or a method: dense, sign, topk" in said
 
 
+def test_a_difference_over_some_of_the_pairs_says_so(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        make_run("dense", seed, [0.1, 0.5])
+        lines = [{"test/accuracy": 0.6, **({"test/loss": 0.25} if seed < number else {})} for number in (2, 2)]
+        make_run("sign", seed, [], lines=lines)
+        make_run("topk", seed, [], lines=[{"test/accuracy": 0.6, **({"test/loss": 0.25} if not seed else {})}])
+    built = against.rows(group(read_runs([tmp_path])), "dense")
+    found = [dict(zip(built.titles, row))["test loss"] for row in built.cells]
+    assert found == ["-0.250 [-0.250, -0.250] (2 of 3)", "-0.250 (1 of 3)"]
+
+
 def test_a_difference_to_a_run_without_a_number_has_no_sign_and_no_interval(make_run: MakeRun, tmp_path: Path) -> None:
     for seed in (0, 1):
         make_run("dense", seed, [0.1, 0.5])
