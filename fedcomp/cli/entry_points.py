@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Callable
 
-from fedcomp.display.console import end_with_reader, write_any_character
+from fedcomp.display.console import end_with_reader, prepare_streams
 from fedcomp.runtime.importing import without_collection
 from fedcomp.runtime.signals import exit_on_sigint
 
@@ -13,8 +13,8 @@ from fedcomp.runtime.signals import exit_on_sigint
 @end_with_reader()
 def fedcomp() -> None:
     """`fedcomp`, the same as `python -m fedcomp`."""
+    prepare_streams()
     exit_on_sigint("fedcomp: interrupted before the first round")
-    write_any_character()
     with without_collection():
         from fedcomp.cli.main import main
 
@@ -26,8 +26,8 @@ def _script(module: str) -> Callable[[], None]:
 
     @end_with_reader()
     def run() -> None:
+        prepare_streams()
         exit_on_sigint("interrupted")
-        write_any_character()
         sys.exit(importlib.import_module(module).main())
 
     return run

@@ -56,8 +56,9 @@ A run lives in outputs/<name>/<config hash>/seed=<n>/; the same command resumes 
 once if it is finished. `fedcomp-status outputs/<name>` shows how far runs are,
 `fedcomp-report outputs/<name>` compares them, `fedcomp-evaluate <run>` tests a trained model and
 `fedcomp-export <run> model.pt` writes its weights, `fedcomp-replay outputs/<name> network=lte`
-says how long they take on a network, `fedcomp-diff <run> <run>` what differs, and
-`fedcomp-clean outputs` removes failed runs.
+says how long they take on a network, `fedcomp-diff <run> <run>` what differs,
+`fedcomp-clean outputs` removes failed runs, `fedcomp-check compressor=mine` tests a part of yours,
+`fedcomp-serve` and `fedcomp-join` make a run between processes, and `fedcomp-sweep` starts W&B's.
 """
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Literal, TextIO
 
 
 def say(text: str) -> None:
@@ -28,10 +28,29 @@ def redirect_to_null(stream: TextIO) -> None:
         os.close(null)
 
 
-def write_any_character() -> None:
-    """Standard output writes what its encoding lacks (± in ASCII) as an escape, as standard error does."""
+def prepare_streams() -> None:
+    """Standard streams that are closed (`2>&-`) are the null device, and files do not get their numbers.
+
+    Standard output writes what its encoding lacks (± in ASCII) as an escape, as standard error does.
+    """
+    if sys.stdin is None:
+        sys.stdin = _null(0, "r")
+    if sys.stdout is None:
+        sys.stdout = _null(1, "w")
+    if sys.stderr is None:
+        sys.stderr = _null(2, "w")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _null(number: int, mode: Literal["r", "w"]) -> TextIO:
+    """The null device under this number, which processes that are started inherit."""
+    null = os.open(os.devnull, os.O_RDWR)
+    if null != number:
+        os.dup2(null, number)
+        os.close(null)
+    os.set_inheritable(number, True)
+    return os.fdopen(number, mode)
 
 
 @contextlib.contextmanager

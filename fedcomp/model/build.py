@@ -184,10 +184,10 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
             outputs = module(torch.zeros_like(x))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         reason = first_line(error)
-        tokens = "" if x.is_floating_point() else " of tokens"
+        tokens, other = ("", " or its sizes") if x.is_floating_point() else (" of tokens", ", such as char_gpt or hf")
         raise ValueError(
             f"model {name} does not take inputs of shape {tuple(x.shape[1:])}{tokens}, as the dataset gives them "
-            f"({reason}); choose another model or its sizes"
+            f"({reason}); choose another model{other}"
         ) from error
     finally:
         module.train()

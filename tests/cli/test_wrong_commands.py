@@ -234,7 +234,7 @@ TOGETHER = [
     ("TEXT partition=natural num_clients=null partition.min_size=9999", "the largest of 2 owners has 500"),
     ("TEXT partition=dirichlet", "partition=dirichlet deals samples by class, but those of this dataset have"),
     ("TEXT num_clients=null", "num_clients=null is for partition=natural and partition=one_each"),
-    ("TEXT model=mlp", "model mlp does not take inputs of shape (80,) of tokens"),
+    ("TEXT model=mlp", "choose another model, such as char_gpt or hf"),
     (
         "--config-dir MINE compressor=thirds",
         "thirds.Thirds needs share, which its YAML does not give: write `share: ...`",

@@ -120,6 +120,13 @@ def test_a_script_whose_reader_leaves() -> None:
     assert _unread("clean", "--help") == (141, "")
 
 
+def test_streams_that_are_closed_are_the_null_device() -> None:
+    code = "import sys; from fedcomp.cli import entry_points; sys.argv[1:] = ['--version']; entry_points.fedcomp(); "
+    numbers = "sys.exit([sys.stdin.fileno(), sys.stdout.fileno(), sys.stderr.fileno()] != [0, 1, 2])"
+    done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code + numbers])
+    assert done.returncode == 0
+
+
 def test_what_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert exit_status(lambda: (tmp_path / "file" / "folder").mkdir()) == 2
