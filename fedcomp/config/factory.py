@@ -16,7 +16,15 @@ from fedcomp.algorithm.contract import Algorithm, Weights
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
-from fedcomp.config.instantiate import build, build_compressor, build_error, build_model_factory, check_keys, check_kind
+from fedcomp.config.instantiate import (
+    build,
+    build_compressor,
+    build_error,
+    build_model_factory,
+    build_part,
+    check_keys,
+    check_kind,
+)
 from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
@@ -38,6 +46,7 @@ from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
+from fedcomp.server import ServerOptimizer
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.estimator_check import check_estimators
@@ -61,8 +70,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
     model = _build_model(config, dataset, key.fold_in("model"))
-    participation = build(config.participation)
-    check_kind(config.participation, participation, Participation)
+    participation = build_part(config.participation, Participation)
     if config.num_clients is not None:
         participation.check(config.num_clients)
     parts = _split(config, dataset)
@@ -185,8 +193,8 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
     constructors = {
-        "client": lambda: build(config.client),
-        "server": lambda: build(config.server),
+        "client": lambda: build_part(config.client, LocalSolver),
+        "server": lambda: build_part(config.server, ServerOptimizer),
         "uplink": lambda: for_model(build_compressor(config.compressor)),
         "downlink": lambda: for_model(build_compressor(config.downlink, "downlink")),
     }
@@ -199,8 +207,6 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
         except TypeError as error:  # the algorithm does not have this option
             raise build_error(error, config.algorithm) from error
     check_kind(config.algorithm, algorithm, Algorithm)
-    if algorithm.solver is not None:
-        check_kind(config.client, algorithm.solver, LocalSolver)
     check_choice("algorithm.weights", algorithm.weights, get_args(Weights))
     return algorithm
 
@@ -230,8 +236,7 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
 
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
-    partition = build(config.partition)
-    check_kind(config.partition, partition, Partition)
+    partition = build_part(config.partition, Partition)
     seed = config.seed if partition.seed is None else partition.seed
     key = repetition_key(Key(("partition", seed)), repetition)
     name, num_samples = f"partition={name_of(partition)}", len(dataset.train)

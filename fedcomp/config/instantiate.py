@@ -73,6 +73,13 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
         return replace(Compressor.of(codec, **parts), group=group)
 
 
+def build_part(node: DictConfig, kind: type) -> Any:
+    """As `build`, of a part that must inherit from `kind`. Raises ValueError: as `build` and `check_kind`."""
+    part = build(node)
+    check_kind(node, part, kind)
+    return part
+
+
 def check_kind(node: DictConfig, part: Any, kind: type) -> None:
     """Raise ValueError unless the part that `node` describes inherits from `kind`, whose defaults the engine reads.
 

@@ -221,6 +221,7 @@ def test_what_must_be_there_is_named(algorithm: type, message: str) -> None:
         _build(algorithm=_node(algorithm, partial=algorithm is not Foreign))
 
 
-def test_a_local_solver_inherits_too() -> None:
-    with pytest.raises(ValueError, match="Foreign, which is no LocalSolver"):
-        _build(algorithm=_node(Still), client=_node(Foreign, partial=False))
+@looped("part, kind", [("client", "LocalSolver"), ("server", "ServerOptimizer"), ("participation", "Participation")])
+def test_other_parts_inherit_too(part: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=f"Foreign, which is no {kind}: let its class inherit from {kind} "):
+        _build(**{part: _node(Foreign, partial=False)})
