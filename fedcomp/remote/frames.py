@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from fedcomp.records.atomic_write import atomic_path
+
 MESSAGE, WORD, REPORT = b"m", b"w", b"r"
 HANDSHAKE_SECONDS = 10.0
 TOO_LONG = "a message is longer than any that it may send"
@@ -70,8 +72,9 @@ class Address:
 def read_key(path: Path, make: bool) -> bytes:
     """The shared key in a file; a server makes one that is missing, readable by its owner alone."""
     if make and not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_hex(32) + "\n")
+        with atomic_path(path) as temporary:  # a client that looks for it finds a whole key or none
+            temporary.touch(mode=0o600)
+            temporary.write_text(secrets.token_hex(32) + "\n")
     if not path.is_file():
         raise ValueError(f"there is no key {path}: fedcomp-serve makes one; copy it to this machine")
     key = path.read_bytes().strip()

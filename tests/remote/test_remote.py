@@ -24,6 +24,7 @@ from tests.algorithm.conformance_cases import CASES
 from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
 from tests.forked import context
+from tests.raising import raising
 from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd")
@@ -200,6 +201,13 @@ def test_keys_and_addresses(tmp_path: Path) -> None:
     for wrong in ("7000", "host:", "host:port", ":7000", "host:70000"):
         with pytest.raises(ValueError, match="give HOST:PORT"):
             Address.of(wrong)
+
+
+def test_a_key_that_cannot_be_written_is_not_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_text", raising(OSError(28, "No space left on device")))
+    with pytest.raises(ValueError, match="No space left on device"):
+        read_key(tmp_path / "key", make=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_unpickled() -> None:

@@ -153,7 +153,7 @@ def _variance(group: RunGroup, metric: Metric, x: str) -> Series:
     values_RE, places_E = values(group, metric.key, x)
     with np.errstate(invalid="ignore", over="ignore"):
         variance_E = values_RE.var(axis=0, ddof=1)
-    return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(group.runs))
+    return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(values_RE))
 
 
 def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
