@@ -137,8 +137,7 @@ class RandProj(Sparsifier):
         for number, group in enumerate(self.groups(common.dim)):
             words, rows = self.drawn(key, ids, number, group)
             z = x[:, group.first : group.first + group.num * group.size].reshape(len(x), group.num, group.size)
-            z = torch.nn.functional.pad(z, (0, group.padded - group.size)).flatten(1).contiguous()
-            z = z.clone() if z.data_ptr() == x.data_ptr() else z
+            z = torch.nn.functional.pad(z, (0, group.padded - group.size)).flatten(1)  # a copy, also of no padding
             hadamard.apply(z, 0, group.padded, words, inverse=False, num=group.num)
             values.append(z.view(len(x), group.num, group.padded).gather(2, rows).flatten(1))
         sent = torch.cat(values, 1)
