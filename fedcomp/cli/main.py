@@ -170,10 +170,8 @@ def _execute(given: Arguments) -> None:
             _run_or_grid()
         else:
             _single_run(arguments)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ValueError(error_message(error, CONF, arguments, own)) from error
-    except YAMLError as error:
-        raise ValueError(f"a config is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _complete(words: Sequence[str]) -> bool:

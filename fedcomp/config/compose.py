@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fedcomp.config import schema
 from fedcomp.config.errors.hydra_errors import error_message
@@ -98,7 +99,7 @@ def compose_with_hydra(words: Sequence[str], folders: Sequence[Path]) -> DictCon
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 loader = GlobalHydra.instance().config_loader()
                 return loader.load_configuration("train", [*search, *words], RunMode.RUN)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError) as error:
             raise ValueError(error_message(error, CONF, words, folders)) from error
         finally:
             GlobalHydra.instance().hydra = before

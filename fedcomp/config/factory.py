@@ -193,7 +193,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
     constructors = {
-        "client": lambda: build_part(config.client, LocalSolver),
+        "client": lambda: build(config.client),
         "server": lambda: build_part(config.server, ServerOptimizer),
         "uplink": lambda: for_model(build_compressor(config.compressor)),
         "downlink": lambda: for_model(build_compressor(config.downlink, "downlink")),
@@ -207,6 +207,8 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
         except TypeError as error:  # the algorithm does not have this option
             raise build_error(error, config.algorithm) from error
     check_kind(config.algorithm, algorithm, Algorithm)
+    if algorithm.solver is not None:  # of the group, or of the algorithm's own YAML
+        check_kind(config.client, algorithm.solver, LocalSolver)
     check_choice("algorithm.weights", algorithm.weights, get_args(Weights))
     return algorithm
 

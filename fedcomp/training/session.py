@@ -107,11 +107,12 @@ class Session:
         with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:
             if not start.round:
                 queue.submit(0, state, None, ledger)
-            done, last = start.round, self._is_last(start.round, ledger)
+            done, last, looked = start.round, self._is_last(start.round, ledger), False
             while not last:
                 done += 1
-                with no_global_draws("this run's round") if done == start.round + 1 else nullcontext():
+                with nullcontext() if looked else no_global_draws("this run's round"):
                     state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
+                looked = looked or result.cohort.size > 0
                 for text in () if self.recorder is None else self.recorder.follow():
                     writer.note(text)
                 queue.flush()  # an earlier round's line, whose evaluation has run beside this round

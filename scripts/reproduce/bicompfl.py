@@ -25,7 +25,8 @@ def page(folder: Folder) -> str:
 
 The settings of BiCompFL's tables 5 to 12: n = 10, 3 local epochs (the paper's "local rounds" are read as epochs),
 Adam 3e-4, server step 0.1, M3 0.02. The paper prints the best accuracy over 200 rounds, as the mean of 3 seeds; here ±
-is the sample standard deviation over the seeds, and in a claim the standard error of the differences seed by seed.
+is the sample standard deviation over the seeds, and in a claim the standard error of the differences over the
+seeds that both methods have.
 {_hard_seeds(records["6"])}
 
 The page is written by `make reproduce PAPER=bicompfl SCALE=paper`.

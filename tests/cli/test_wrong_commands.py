@@ -55,6 +55,7 @@ OF_THE_RUN = [
     ),
     ("--config-dir MINE experiment=fast", "experiment/fast.yaml must begin with `# @package _global_`"),
     ("--config-dir MINE experiment=bad", "a config is not valid YAML: "),
+    ("--config-dir MINE experiment=bad seed=0,1", "a config is not valid YAML: "),
     ("--help compresor", "there is no group 'compresor' to help with; did you mean 'compressor'? (there are: client, "),
     ("--help compressor=topkk", "compressor=topkk is unknown; did you mean 'topk'?"),
     ("--help compressor.fraction=0.1", "there is no option 'compressor.fraction': compressor is dense, and"),

@@ -5,12 +5,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedcomp.core.cohort import Cohort
 from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.simulation.async_metrics import MetricsReader
+from tests.conformance import world
 from tests.looped import looped
+from tests.parts import Uniform
 from tests.refused import one_line_error
-from tests.training.sessions import session_in
+from tests.training.sessions import fedavg, session_in
 
 
 @looped("draw, whose", [(lambda: torch.rand(2), "torch"), (lambda: np.random.rand(2), "NumPy")])  # noqa: NPY002
@@ -28,7 +31,17 @@ def test_draws_of_a_key_are_none() -> None:
         np.random.default_rng(Key().seed).random(2)
 
 
+class Later(Uniform):
+    """Nobody takes part in the first round."""
+
+    def sample(self, key, importance, round_index=0):
+        drawn = super().sample(key, importance, round_index)
+        return drawn if round_index else Cohort.of((), torch.zeros(0))
+
+
 def test_a_round_that_draws_so_ends_a_run(tmp_path: Path) -> None:
-    session = session_in(tmp_path, MetricsReader(), before=lambda index: torch.rand(1))
+    """The first one with clients: a round without them does nothing."""
+    sim = world.simulation(fedavg(), world.with_batch_norm, rounds=3, participation=Later(3))
+    session = session_in(tmp_path, MetricsReader(), sim, before=lambda index: index > 1 and torch.rand(1))
     with one_line_error("^this run's round draws from torch's global generator"):
         session.run()

@@ -11,6 +11,7 @@ from hydra.errors import HydraException, InstantiationException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fedcomp.config.comments import choices
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
@@ -44,6 +45,8 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         conf: folder of the configs. arguments: overrides of the command line; their choices determine the options.
         own: the user's config folders.
     """
+    if isinstance(error, YAMLError):
+        return f"a config is not valid YAML: {' '.join(str(error).split())}"
     message = _own_message(error)
     if message is not None:
         return message
@@ -60,8 +63,10 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         return f"{one_of[1]} must be one of {one_of[2]}"
     if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
         return f"{no_null[1]}=null: {no_null[1]} needs a value (`fedcomp --help {no_null[1]}` says which)"
-    if text.startswith(SEVERAL) and (other := _error_of_a_grid(conf, arguments, own)) is not None:
-        return error_message(other, conf, arguments, own)
+    if text.startswith(SEVERAL):
+        other = _error_of_a_grid(conf, arguments, own)
+        if other is not None and not str(other).startswith(SEVERAL):
+            return error_message(other, conf, arguments, own)
     if text.startswith(SEVERAL[0]):
         given = text.split("'")[1]
         return f"{given} has several values: for a grid say -m"
@@ -139,7 +144,7 @@ def _error_of_a_grid(conf: Path, arguments: Sequence[str], own: Sequence[Path]) 
         loader, words = GlobalHydra.instance().config_loader(), [_search(own), *arguments]
         try:
             loader.load_configuration("train", words, RunMode.MULTIRUN, validate_sweep_overrides=False)
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, YAMLError) as error:
             return error
     return None
 
