@@ -107,7 +107,8 @@ class Session:
         with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:
             if not start.round:
                 queue.submit(0, state, None, ledger)
-            done, last, looked = start.round, self._is_last(start.round, ledger), False
+            done, last = start.round, self._is_last(start.round, ledger)
+            looked = False  # whether a round with clients was looked at
             while not last:
                 done += 1
                 with nullcontext() if looked else no_global_draws("this run's round"):
