@@ -1,7 +1,6 @@
 """Two gaps between BiCompFL's tables of LeNet-5 and our runs: the bits of adaptive blocks, SplitDL's accuracy."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import pairwise
 from math import log
 
@@ -23,11 +22,10 @@ from scripts.reproduce.printed import rate
 from scripts.reproduce.records import Folder, Records, Run
 
 
-def _variant(name: str, number: str, method: str, *options: str, columns: Sequence[str] = ()) -> Experiment:
-    """One method of a table with other options, of which `columns` tell the commands' runs apart."""
-    start = f"{chosen(number)} {METHOD}={method}"
-    commands = [f"{start} {one} seed={seed} name={name}" for seed in SEEDS for one in options]
-    return Experiment(name, commands, None, METRICS, columns)
+def _variant(name: str, number: str, method: str, options: str) -> Experiment:
+    """One method of a table with other options."""
+    command = f"{chosen(number)} {METHOD}={method} {options}"
+    return Experiment(name, [f"{command} seed={seed} name={name}" for seed in SEEDS], None, METRICS)
 
 
 PHI = _variant("bicompfl_phi", "5", "gr_adaptive_avg", "algorithm.phi=1.25")
@@ -36,15 +34,9 @@ CAPACITY = _variant("bicompfl_capacity", "5", "gr_adaptive_avg", "algorithm.phi=
 """And with longer blocks."""
 QHAT = _variant("bicompfl_rest", "6", "pr_split", "algorithm.rest=qhat")
 """PR-Fixed-SplitDL whose clients take what the server decoded of them, where the downlink brings them nothing."""
-SCHEDULE = ("algorithm.mix_share", "algorithm.mix_half_after", "algorithm.mix_until")
-MIXES = (
-    "algorithm.rest=mix algorithm.mix_share=0.2 algorithm.mix_half_after=20",
-    "algorithm.rest=mix algorithm.mix_share=0.2 algorithm.mix_until=50",
-    "algorithm.rest=mix algorithm.mix_share=0.1",
-    "algorithm.rest=mix algorithm.mix_share=0.2",
-)
+MIXED = "algorithm.rest=mix algorithm.mix_share=0.2 algorithm.mix_half_after=20"
 MIX = {
-    number: _variant(f"bicompfl_mix_{split}", number, "pr_split", *MIXES, columns=SCHEDULE)
+    number: _variant(f"bicompfl_mix_{split}", number, "pr_split", MIXED)
     for number, split in (("5", "iid"), ("6", "noniid"))
 }
 """Whose clients mix both."""
@@ -146,10 +138,8 @@ def split(folder: Folder) -> str:
     parts = []
     for number, experiment in MIX.items():
         mixed = folder[experiment]
-        rows = [("keep", kept[number])]
-        rows += [("qhat", folder[QHAT])] * (number == "6")
-        schedules = dict.fromkeys(map(_schedule, mixed))
-        rows += [(one, replace(mixed, runs=[run for run in mixed if _schedule(run) == one])) for one in schedules]
+        rows = [("keep", kept[number]), *([("qhat", folder[QHAT])] * (number == "6"))]
+        rows.append(("mix, η = 0.2/(1 + t/20)", mixed))
         shown = table(
             f"table {number}",
             rows,
@@ -169,8 +159,8 @@ its estimate (`rest=keep`).
 Taking what the server decoded of its own message (`rest=qhat`): {made_with(QHAT, folder[QHAT])}
 
 Mixing both is ours, not the authors': θ̂ᵢ ← (1 − η) θ̂ᵢ + η q̂ᵢ off the delivered blocks (`rest=mix`), with η of
-`mix_share`, which falls to its half after `mix_half_after` rounds, or is 0 from round `mix_until` on. Both ends know
-θ̂ᵢ and q̂ᵢ, and the bits are the same. Test accuracy in percent of a drawn mask / of the expected one:
+`mix_share`, which falls to its half after `mix_half_after` rounds. Both ends know θ̂ᵢ and q̂ᵢ, and the bits are the
+same. Test accuracy in percent of a drawn mask / of the expected one, in those rounds of seed 0:
 
 {parts[0]}
 
@@ -179,14 +169,6 @@ Mixing both is ours, not the authors': θ̂ᵢ ← (1 − η) θ̂ᵢ + η q̂�
 
 def _best(runs: Records) -> str:
     return spread(runs.collect(lambda run: run.best("test/accuracy")), "{:.1f}".format, 100)
-
-
-def _schedule(run: Run) -> str:
-    share, half, until = (run.about[name] for name in SCHEDULE)
-    text = f"mix, η = {share}"
-    if half not in ("", "null", "None"):
-        text += f"/(1 + t/{half})"
-    return text if until in ("", "null", "None") else f"{text} until round {until}"
 
 
 def _sampled_and_expected(index: int) -> Cell:

@@ -58,13 +58,14 @@ def average(records: Records, value: Callable[[Run], float | None]) -> float | N
 def claims(rows: Sequence[tuple[str, str, Experiment | str]]) -> str:
     """The table of a paper's claims: what it says, what became of it, and by which of the commands and tests below.
 
-    A claim that no experiment of ours can decide has neither.
+    A claim of which nothing is said is not decided yet, by runs that are not at their end or leave it open; one that no
+    experiment here is about is not judged.
     """
     sources = [one.shown if isinstance(one, Experiment) else one and f"`{one}`" for _, _, one in rows]
     numbers = {source: number for number, source in enumerate(dict.fromkeys(filter(None, sources)), start=1)}
     lines = ["| claim of the paper | here | shown by |", "| --- | --- | ---: |"]
     lines += [
-        f"| {claim} | {found} | {numbers.get(source, '')} |"
+        f"| {claim} | {found or ('not decided yet' if source else 'not judged')} | {numbers.get(source, '')} |"
         for (claim, found, _), source in zip(rows, sources, strict=True)
     ]
     return "\n".join([*lines, "", *(f"{number}. {source}" for source, number in numbers.items())])
