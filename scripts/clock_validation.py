@@ -28,7 +28,7 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build
 from fedcomp.network.links.contract import Links
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Address
 from fedcomp.remote.processes import follow
 from fedcomp.remote.server_end import ServerEnd
@@ -127,7 +127,7 @@ class SlowSimulation(RemoteSimulation):
 def client(number: int, address: Address, words: list[str], links: Links, folder: Path) -> None:
     """One client's process."""
     torch.set_num_threads(1)
-    end = SlowClient(number, address, KEY, RUN)
+    end = SlowClient(address, KEY, Hello(number, RUN))
     end.bucket = Bucket(links.up[number], links.rtt[number] / 2)
     simulation = SlowSimulation.of(simulation_of(words), end)
     object.__setattr__(simulation, "work", float(links.work[number]))

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _join(given: argparse.Namespace) -> int:
     from fedcomp.config.compose import compose  # the rest takes seconds
-    from fedcomp.remote.client_end import ClientEnd
+    from fedcomp.remote.client_end import ClientEnd, Hello
     from fedcomp.remote.frames import Address, read_key
     from fedcomp.remote.processes import join
 
@@ -27,8 +27,8 @@ def _join(given: argparse.Namespace) -> int:
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
     address, key = Address.of(given.server), read_key(given.key, make=False)
 
-    def connect(run: str, has: Sequence[int]) -> ClientEnd:
-        return ClientEnd(given.client, address, key, run, given.patience, has=has)
+    def connect(hello: Hello) -> ClientEnd:
+        return ClientEnd(address, key, hello, given.patience)
 
     try:
         join(config, given.client, connect, say)

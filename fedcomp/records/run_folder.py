@@ -2,10 +2,12 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from fedcomp.records.atomic_write import explained
 
@@ -48,26 +50,38 @@ IDENTITY = "identity.json"
 def owned(folder: Path) -> Iterator[None]:
     """Lock the folder, made if missing; released when the process ends, also when it is killed.
 
+    One that was made here, and in which nothing was written, is gone again at the end.
+
     Raises ValueError: another process holds it, or it cannot be written.
     """
     path = folder / LOCK
-    with explained(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    with file:
-        for patience in (0.05, 0.1, 0.2, None):  # `held` may have it for microseconds
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if patience is None:
-                    raise ValueError(
-                        f"{folder} is being written by another process: wait for it, or change name or seed"
-                    ) from error
-                time.sleep(patience)
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    with _locked(path):
         for left in folder.glob(".*.tmp"):  # temporary files of a killed process
             left.unlink(missing_ok=True)
-        yield
+        try:
+            yield
+        finally:
+            if made and [one.name for one in folder.glob("*")] == [LOCK]:
+                path.unlink()
+                with contextlib.suppress(OSError):  # another process has written there
+                    for one in made:
+                        one.rmdir()
+
+
+def _locked(path: Path) -> IO[str]:
+    """The file at `path`, made if missing, and locked. Raises ValueError: another process holds it."""
+    for patience in (0.05, 0.1, 0.2, 0.0):  # `held` may have it for microseconds
+        with explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("w")
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # else its owner has removed it
+                return file
+        file.close()
+        time.sleep(patience)
+    raise ValueError(f"{path.parent} is being written by another process: wait for it, or change name or seed")
 
 
 def held(folder: Path) -> bool:

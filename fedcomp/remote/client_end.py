@@ -1,13 +1,31 @@
 """A client's end of its connection with the server."""
 
 import contextlib
+import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from fedcomp.remote.frames import MESSAGE, REPORT, Address, CarriedBytes, Gone, Peer
+from fedcomp.remote.frames import HANDSHAKE_SECONDS, MESSAGE, REPORT, Address, CarriedBytes, Gone, Peer, in_time
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a client says when it joins.
+
+    Attributes:
+        client: its number. run: names the run. has: the rounds after which it has its state.
+        number: of the run whose state that is; None: it has none. overwrite: whether it gives up that of another run.
+    """
+
+    client: int
+    run: str
+    has: Sequence[int] = (0,)
+    number: str | None = None
+    overwrite: bool = False
 
 
 class ClientEnd:
@@ -15,30 +33,23 @@ class ClientEnd:
 
     Args:
         patience: seconds after which a server's machine that no longer answers counts as gone. wait: seconds within
-            which the server begins to listen. has: the rounds after which this client has its state.
+            which the server begins to listen.
 
     Attributes:
-        client: its number. carried: as in `ServerEnd`.
+        client: its number. carried: as in `ServerEnd`. number: of the run, as the server says.
         past: whether the rounds are over that it makes: it receives what it was sent then, and sends nothing.
     """
 
-    def __init__(
-        self,
-        client: int,
-        address: Address,
-        key: bytes,
-        run: str,
-        patience: float = 600.0,
-        wait: float = 60.0,
-        has: Sequence[int] = (0,),
-    ) -> None:
-        self.client, self.carried, self.past = client, CarriedBytes(), False
+    def __init__(self, address: Address, key: bytes, hello: Hello, patience: float = 600.0, wait: float = 60.0) -> None:
+        self.client, self.carried, self.past = hello.client, CarriedBytes(), False
         self._server = Peer(_connected(address, key, wait), f"the server {address}")
         self._server.keep_alive(patience)
-        self._server.tell(client=client, run=run, has=list(has))
-        refused = self._server.hear().get("refused")
-        if refused is not None:
-            raise Gone(f"the server refuses: {refused}")
+        self._server.tell(**asdict(hello))
+        answer = self._server.hear()
+        if answer.get("refused") is not None:
+            self.close()
+            raise Gone(f"the server refuses: {answer['refused']}")
+        self.number = str(answer.get("number"))
 
     def send(self, message: bytes) -> None:
         """A message of the algorithm up. Raises Gone."""
@@ -86,11 +97,26 @@ def _connected(address: Address, key: bytes, wait: float) -> Connection:
     until = time.monotonic() + wait
     while True:
         try:
-            return Client((address.host, address.port), authkey=key)
+            return _greeted(address, key)
         except AuthenticationError as error:
             raise Gone(f"the server {address} has another key: copy its key file to this machine") from error
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, AssertionError) as error:
             if time.monotonic() > until:
-                reason = getattr(error, "strerror", None) or "it does not answer"
+                reason = getattr(error, "strerror", None) or "it does not answer as fedcomp-serve does"
                 raise Gone(f"there is no server at {address}: {reason}") from error
             time.sleep(0.1)
+
+
+def _greeted(address: Address, key: bytes) -> Connection:
+    """A connection whose other end has proved that it holds the key, as this one has."""
+    connected = socket.create_connection((address.host, address.port), HANDSHAKE_SECONDS)
+    connected.settimeout(None)
+    connection = Connection(connected.detach())
+    try:
+        with in_time(connection):
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -8,8 +8,9 @@ everything else is framing.
 
 import contextlib
 import json
+import multiprocessing.connection
+import re
 import secrets
-import select
 import socket
 import struct
 import threading
@@ -23,6 +24,7 @@ from fedcomp.records.atomic_write import atomic_path
 
 MESSAGE, WORD, REPORT = b"m", b"w", b"r"
 HANDSHAKE_SECONDS = 10.0
+BACKLOG = 128
 TOO_LONG = "a message is longer than any that it may send"
 MOST_WORDS = 1 << 20
 """Bytes of the longest frame that is no message."""
@@ -52,7 +54,7 @@ class CarriedBytes:
 
 @dataclass(frozen=True)
 class Address:
-    """HOST:PORT."""
+    """HOST:PORT; an address of IPv6 stands in brackets."""
 
     host: str
     port: int
@@ -60,13 +62,30 @@ class Address:
     @classmethod
     def of(cls, text: str) -> "Address":
         """Raises ValueError: it is not HOST:PORT."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise ValueError(f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:7000")
-        return cls(host, int(port))
+        host, _, port = text.rpartition(":")
+        inside = host.removeprefix("[").removesuffix("]")
+        bracketed = f"[{inside}]" if ":" in inside else inside
+        if not inside or host != bracketed or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+            raise ValueError(f"{text!r} is no address: give HOST:PORT, such as 127.0.0.1:7000 or [::1]:7000")
+        return cls(inside, int(port))
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the host is an address of IPv6; a name may stand for one too."""
+        return ":" in self.host
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if self.is_ipv6 else f"{self.host}:{self.port}"
+
+
+def listening(address: Address) -> socket.socket:
+    """A socket that listens there. Raises ValueError: it cannot."""
+    family = socket.AF_INET6 if address.is_ipv6 else socket.AF_INET
+    both = address.is_ipv6 and socket.has_dualstack_ipv6()  # [::] takes clients of IPv4 too
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG, dualstack_ipv6=both)
+    except OSError as error:
+        raise ValueError(f"cannot listen on {address}: {error.strerror}") from error
 
 
 def read_key(path: Path, make: bool) -> bytes:
@@ -89,6 +108,8 @@ class Peer:
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self.name, self._patience = connection, name, 0.0
         self.has: tuple[int, ...] = (0,)
+        with _as_socket(connection) as same:
+            same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a short message does not wait for the next one
 
     def be_patient(self, seconds: float) -> None:
         """How long the other end may take to send a frame, or to read one."""
@@ -158,7 +179,7 @@ class Peer:
 
     def check_there(self) -> None:
         """Where nothing is due: raises Gone if the other end is gone, or stops."""
-        if readable(self._connection):
+        if multiprocessing.connection.wait([self._connection], 0):
             raise self.stops(self.hear())
 
     def close(self) -> None:
@@ -166,21 +187,22 @@ class Peer:
         self._connection.close()
 
 
-def readable(what: Any, seconds: float | None = 0.0) -> bool:
-    """Whether a socket or connection has something to read or accept, within so many seconds; None: without limit."""
-    return bool(select.select([what], [], [], seconds)[0])
-
-
 @contextlib.contextmanager
 def in_time(connection: Connection) -> Iterator[None]:
     """Within the block the connection ends after `HANDSHAKE_SECONDS`, whatever the other end does not say."""
     with _as_socket(connection) as same:
-        timer = threading.Timer(HANDSHAKE_SECONDS, same.shutdown, [socket.SHUT_RDWR])
+        timer = threading.Timer(HANDSHAKE_SECONDS, _end, [same])
+        timer.daemon = True  # a process that ends does not wait for it
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
+
+
+def _end(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the other end was faster
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def _as_socket(connection: Connection) -> socket.socket:

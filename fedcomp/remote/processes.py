@@ -6,7 +6,7 @@ own below it, with its state. Both save after the same rounds, so either end may
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ from fedcomp.provenance.files import digest
 from fedcomp.records import checkpoint
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
-from fedcomp.records.run_folder import CHECKPOINT, owned
-from fedcomp.remote.client_end import ClientEnd
+from fedcomp.records.run_folder import CHECKPOINT, clear, owned
+from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Again
 from fedcomp.remote.kept import ABSENT, Kept
+from fedcomp.remote.run_number import drawn_number, keep_number, number_of
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out, report_of
 from fedcomp.simulation.simulation import Simulation
@@ -63,7 +64,7 @@ class ServerProcess(ProcessContext):
         wait = self._patience if resumes and end.may_go_on else None
         limit = "" if wait is None else f", {wait:g} s at most"
         self._say(f"waiting for {num} clients at {end.address}{limit}: fedcomp-join ... --client 0 to {num - 1}")
-        end.gather(num, run_name(self._place, simulation), wait)
+        end.gather(num, run_name(self._place, simulation), drawn_number(self._place.path), wait)
         return remote
 
 
@@ -93,13 +94,11 @@ def serve(
     return lines
 
 
-def join(
-    config: DictConfig, client: int, connect: Callable[[str, Sequence[int]], ClientEnd], say: Callable[[str], None]
-) -> None:
+def join(config: DictConfig, client: int, connect: Callable[[Hello], ClientEnd], say: Callable[[str], None]) -> None:
     """Be one client of a run until the server ends it.
 
     Args:
-        connect: gives the connection, from the name of the run and the rounds after which this client has its state.
+        connect: gives the connection.
     Raises:
         Gone: the server is gone, refuses, or stopped; the same command joins again.
     """
@@ -113,8 +112,15 @@ def join(
             if not 0 <= client < len(simulation.shards.sizes):
                 raise ValueError(f"there is no client {client}: they are 0 to {len(simulation.shards.sizes) - 1}")
             path, config_hash = folder / CHECKPOINT, place.path.parent.name
-            end = connect(run_name(place, simulation), [*states(path, config_hash), 0])
+            has, number = states(path, config_hash), number_of(folder)
+            hello = Hello(
+                client, run_name(place, simulation), [*has, 0], number if has else None, bool(config.overwrite)
+            )
+            end = connect(hello)
             try:
+                if number not in (None, end.number):
+                    clear(folder)
+                keep_number(folder, end.number)
                 follow(RemoteSimulation.of(simulation, end), end, path, config_hash)
             except BaseException as error:
                 end.close(why=" ".join(str(error).split()) or "it was interrupted")
@@ -174,7 +180,7 @@ def states(path: Path, config_hash: str) -> dict[int, Checkpoint]:
 def _state_after(rounds: int, simulation: RemoteSimulation, path: Path, config_hash: str) -> Any:
     """This client's state after so many rounds, which it has said that it has."""
     first = simulation.init()
-    if not rounds:  # of an earlier run is what lies there
+    if not rounds:  # what lies there the server has not saved: it starts anew
         for file in (path, checkpoint.before(path)):
             file.unlink(missing_ok=True)
         return first

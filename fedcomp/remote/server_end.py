@@ -2,31 +2,15 @@
 
 import contextlib
 import functools
-import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from fedcomp.remote.frames import (
-    HANDSHAKE_SECONDS,
-    MESSAGE,
-    REPORT,
-    WORD,
-    Address,
-    Again,
-    CarriedBytes,
-    Gone,
-    Peer,
-    in_time,
-    read_words,
-    readable,
-)
+from fedcomp.core.validate import is_whole
+from fedcomp.remote.door import Arrived, Door
+from fedcomp.remote.frames import MESSAGE, REPORT, WORD, Address, Again, CarriedBytes, Gone, Peer, read_words
 from fedcomp.remote.kept import Kept
-
-BACKLOG = 128
 
 
 class Lost(Exception):
@@ -47,39 +31,38 @@ class ServerEnd:
     def __init__(
         self, address: Address, key: bytes, patience: float = 600.0, say: Callable[[str], None] = lambda line: None
     ) -> None:
-        try:
-            self._socket = socket.create_server((address.host, address.port), backlog=BACKLOG)
-        except OSError as error:
-            raise ValueError(f"cannot listen on {address}: {error.strerror}") from error
+        self._door = Door(address, key)
         self._peers: dict[int, Peer] = {}
         self._new: list[int] = []
         self._needed: frozenset[int] = frozenset()  # the cohort of this round
-        self._key, self._patience, self._say = key, patience, say
-        self._num_clients, self._run = 0, ""
+        self._patience, self._say = patience, say
+        self._num_clients, self._run, self._number = 0, "", ""
         self.carried = self._before = CarriedBytes()
         self.kept, self.may_go_on = Kept(), False
 
     @property
     def address(self) -> Address:
         """Where it listens; with port 0 the one that was free."""
-        host, port = self._socket.getsockname()[:2]
-        return Address(str(host), int(port))
+        return self._door.address
 
-    def gather(self, num_clients: int, run: str, wait: float | None = None) -> None:
-        """Wait until every client has come. Who is not of this run, or comes twice, is refused with a line.
+    def gather(self, num_clients: int, run: str, number: str = "", wait: float | None = None) -> None:
+        """Wait until every client is here. Who is not of this run, or comes twice, is refused with a line.
 
         Args:
-            run: names the run. wait: seconds after which it goes on with those who have come; None: without limit.
+            run: names the run. number: tells it from others of this name. wait: seconds after which it goes on with
+                those who have come; None: without limit.
         """
-        self._num_clients, self._run = num_clients, run
+        self._num_clients, self._run, self._number = num_clients, run, number
         until = None if wait is None else time.monotonic() + wait
         while len(self._peers) < num_clients:
-            if not readable(self._socket, None if until is None else max(0.0, until - time.monotonic())):
+            came = self._door.next(None if until is None else max(0.0, until - time.monotonic()))
+            if came is None:
                 break
-            before = len(self._peers)
-            self._accept()
-            if len(self._peers) > before:
+            if self._welcome(came):
                 self._say(f"{len(self._peers)} of {num_clients} clients are here")
+            if len(self._peers) == num_clients:
+                for client in list(self._new):
+                    self._forget_if_gone(client)
 
     def begin(self, index: int) -> tuple[int, ...]:
         """A round begins: who comes back makes the rounds that it missed. Returns the clients that are not here.
@@ -89,8 +72,8 @@ class ServerEnd:
         for client in list(self._peers):
             if client not in self._new:
                 self._or_lose(client, Peer.check_there)
-        while readable(self._socket):
-            self._accept()
+        while (came := self._door.next(0)) is not None:
+            self._welcome(came)
         for client in self._new:
             self._or_lose(client, functools.partial(self._catch_up, client, index))
         self._new = []
@@ -152,51 +135,55 @@ class ServerEnd:
 
     def close(self, **content: Any) -> None:
         """Tell the clients why it ends, as far as they still listen, and close all connections."""
+        self._door.close(f"it stops: {content['stop']}" if "stop" in content else "the run has ended")
         for peer in self._peers.values():
             with contextlib.suppress(Gone):
                 peer.tell(**content)
         for peer in self._peers.values():
             peer.close()
-        self._socket.close()
 
-    def _accept(self) -> None:
-        connection = Connection(self._socket.accept()[0].detach())
+    def _welcome(self, came: Arrived | str) -> bool:
+        """Whether who came is one of the clients; else it is refused with a line."""
+        if isinstance(came, str):
+            self._say(f"refused: {came}")
+            return False
+        peer, hello = came.peer, came.hello
         try:
-            with in_time(connection):
-                deliver_challenge(connection, self._key)
-                answer_challenge(connection, self._key)
-            self._welcome(Peer(connection, "a new client"))
-        except AuthenticationError:
-            self._say("refused: somebody with another key")
+            client = self._client_of(hello)
+            peer.be_patient(self._patience)
+            peer.tell(refused=None, number=self._number)
         except Gone as error:
             self._say(f"refused: {error}")
-        except (OSError, EOFError):
-            self._say("refused: somebody who does not speak fedcomp")
-        else:
-            return
-        connection.close()
+            with contextlib.suppress(Gone):
+                peer.tell(refused=str(error))
+            peer.close()
+            return False
+        goes_on = hello.get("number") in (None, self._number)
+        peer.name, peer.has = f"client {client}", tuple(hello["has"]) if goes_on else (0,)
+        self._peers[client] = peer
+        self._new.append(client)
+        return True
 
-    def _welcome(self, peer: Peer) -> None:
-        peer.be_patient(HANDSHAKE_SECONDS)
-        hello = peer.hear()
-        client, theirs = hello.get("client"), hello.get("run")
+    def _client_of(self, hello: Mapping[str, Any]) -> int:
+        """The number of the client that says this. Raises Gone: it cannot take part."""
+        client, run, number, has = (hello.get(name) for name in ("client", "run", "number", "has"))
+        if run != self._run:
+            raise Gone(f"it joins the run {run}, and this is {self._run}: give both the same options, data and code")
+        if not is_whole(client) or not 0 <= client < self._num_clients:
+            raise Gone(f"there is no client {client}: they are 0 to {self._num_clients - 1}")
+        if not isinstance(has, list) or not all(map(is_whole, has)):
+            raise Gone(f"client {client} says that it has its state after rounds {has}: it runs other code")
+        if number not in (None, self._number) and not hello.get("overwrite"):
+            raise Gone(
+                f"client {client} has its state of run {number}, and this is run {self._number} of the same options: "
+                f"go on with the server of that run, or give this client overwrite=true, which removes that state"
+            )
         self._forget_if_gone(client)
-        wrong = None
-        if theirs != self._run:
-            wrong = f"it joins the run {theirs}, and this is {self._run}: give both the same options, data and code"
-        elif not isinstance(client, int) or not 0 <= client < self._num_clients:
-            wrong = f"there is no client {client}: they are 0 to {self._num_clients - 1}"
-        elif client in self._peers:
-            wrong = f"client {client} is here already"
-        peer.tell(refused=wrong)
-        if wrong is not None:
-            raise Gone(wrong)
-        peer.name, peer.has = f"client {client}", tuple(map(int, hello.get("has", ())))
-        peer.be_patient(self._patience)
-        self._peers[int(str(client))] = peer
-        self._new.append(int(str(client)))
+        if client in self._peers:
+            raise Gone(f"client {client} is here already")
+        return int(client)
 
-    def _forget_if_gone(self, client: Any) -> None:
+    def _forget_if_gone(self, client: int) -> None:
         """A client may come, leave before the first round, and come again."""
         if client in self._new:
             try:

@@ -1,6 +1,7 @@
 """A server and its clients as processes, over sockets of this machine."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
@@ -11,7 +12,7 @@ import torch
 
 from fedcomp.check.noninterference import RecordedRound
 from fedcomp.core.accelerated import Verdicts, judged_by
-from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Address, CarriedBytes
 from fedcomp.remote.processes import follow
 from fedcomp.remote.server_end import ServerEnd
@@ -66,7 +67,7 @@ def over_tcp(make: Callable[[], Simulation], clients: Pool, folder: Path) -> Ser
 def _join(make: Callable[[], Simulation], number: int, address: Address, folder: Path) -> None:
     """As `fedcomp-join` does."""
     with judged_by(Verdicts()):
-        own = ClientEnd(number, address, KEY, RUN, PATIENCE)
+        own = ClientEnd(address, KEY, Hello(number, RUN), PATIENCE)
         try:
             follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
             own.close()
@@ -79,9 +80,17 @@ def gathered(end: ServerEnd, *clients: int) -> list[ClientEnd]:
     """These clients' ends, once the server has them all."""
     waiting = threading.Thread(target=end.gather, args=(len(clients), RUN), daemon=True)
     waiting.start()
-    found = [ClientEnd(client, end.address, KEY, RUN) for client in clients]
+    found = [ClientEnd(end.address, KEY, Hello(client, RUN)) for client in clients]
     waiting.join(20)
     return found
+
+
+def until_somebody_came(end: ServerEnd) -> None:
+    """Wait until somebody was greeted at the server's door, or refused there."""
+    until = time.monotonic() + PATIENCE
+    while end._door._came.empty():
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:

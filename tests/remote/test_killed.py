@@ -18,6 +18,7 @@ from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.participation.absent import read_absent
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.remote import run_number
 from fedcomp.remote.kept import ABSENT
 from fedcomp.wire import Ledger
 from tests.docs.pages import ROOT
@@ -90,6 +91,9 @@ def test_clients_and_the_server_are_killed_and_go_on(tmp_path: Path) -> None:
     _until(lambda: run.connections() == CLIENTS, run.all[2])
     server.send_signal(signal.SIGCONT)
     run.wait_for_round(60)
+    numbers = {path.parent.name: path.read_text() for path in tmp_path.rglob(run_number.FILE)}
+    assert len(numbers) == CLIENTS + 1
+    assert len(set(numbers.values())) == 1
     for number in (signal.SIGKILL, signal.SIGTERM):
         run.all[0].send_signal(number)
         assert 0 not in [process.wait(SECONDS) for process in run.all]
@@ -97,6 +101,7 @@ def test_clients_and_the_server_are_killed_and_go_on(tmp_path: Path) -> None:
         run.wait_for_round(80)
     assert [process.wait(SECONDS) for process in run.all] == [0] * (CLIENTS + 1)
 
+    assert {path.parent.name: path.read_text() for path in tmp_path.rglob(run_number.FILE)} == numbers
     (record,) = tmp_path.rglob("metrics.jsonl")
     absent = read_absent(record.parent / ABSENT)
     assert 10 <= len(absent) < 150

@@ -13,8 +13,8 @@ import torch
 from fedcomp.core.pytree import flatten
 from fedcomp.participation.absent import WithoutAbsent, read_absent
 from fedcomp.records.run_folder import clear, owned
-from fedcomp.remote.client_end import ClientEnd
-from fedcomp.remote.frames import Gone, readable
+from fedcomp.remote.client_end import ClientEnd, Hello
+from fedcomp.remote.frames import Gone
 from fedcomp.remote.kept import ABSENT, Kept
 from fedcomp.remote.processes import follow, states
 from fedcomp.remote.server_end import Lost, ServerEnd
@@ -23,7 +23,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
 from tests.forked import context
-from tests.remote.ends import HERE, KEY, PATIENCE, RUN, gathered
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, gathered, until_somebody_came
 from tests.thorough import thorough
 
 ROUNDS, DIES, RETURNS = 9, 3, 6
@@ -48,7 +48,7 @@ class Dying(ClientEnd):
 
 def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder: Path, dies: int) -> None:
     path = folder / f"{number}.pt"
-    own = Dying(number, end.address, KEY, RUN, PATIENCE, has=[*states(path, "hash"), 0])
+    own = Dying(end.address, KEY, Hello(number, RUN, [*states(path, "hash"), 0]), PATIENCE)
     own.dies = dies
     follow(RemoteSimulation.of(make(), own), own, path, "hash")
     own.close()
@@ -73,7 +73,7 @@ def _with_a_loss(make: Callable[[], Simulation], folder: Path, lost: int) -> tup
     for index in range(ROUNDS):
         if index == RETURNS:
             processes.append(start(lost))
-            assert readable(end._socket, PATIENCE)
+            until_somebody_came(end)
         state, _ = sim.round(index, state, ledger)
         if index % 2:
             sim.gather_state(state)

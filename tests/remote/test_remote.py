@@ -14,7 +14,7 @@ import torch
 
 from fedcomp.check import noninterference, world
 from fedcomp.core.pytree import flatten
-from fedcomp.remote.client_end import ClientEnd
+from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Address, Gone, read_key
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import check_possible
@@ -110,7 +110,7 @@ def _refused(tell) -> list[str]:
     waiting = threading.Thread(target=end.gather, args=(1, RUN), daemon=True)
     waiting.start()
     tell(end.address)
-    ClientEnd(0, end.address, KEY, RUN).close()
+    ClientEnd(end.address, KEY, Hello(0, RUN)).close()
     waiting.join(20)
     end.close(end=True)
     return said
@@ -119,15 +119,15 @@ def _refused(tell) -> list[str]:
 def test_who_does_not_belong_is_refused_and_the_right_one_comes_in() -> None:
     def another_key(address: Address) -> None:
         with pytest.raises(Gone, match="has another key: copy its key file"):
-            ClientEnd(0, address, b"other", RUN)
+            ClientEnd(address, b"other", Hello(0, RUN))
 
     def another_run(address: Address) -> None:
         with pytest.raises(Gone, match="it joins the run other, and this is a run: give both the same"):
-            ClientEnd(0, address, KEY, "other")
+            ClientEnd(address, KEY, Hello(0, "other"))
 
     def another_client(address: Address) -> None:
         with pytest.raises(Gone, match="there is no client 7: they are 0 to 0"):
-            ClientEnd(7, address, KEY, RUN)
+            ClientEnd(address, KEY, Hello(7, RUN))
 
     def a_stranger(address: Address) -> None:
         with socket.create_connection((address.host, address.port)) as connection:
@@ -149,10 +149,10 @@ def test_a_client_that_comes_twice_is_refused() -> None:
     end = ServerEnd(HERE, KEY)
     waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
     waiting.start()
-    first = ClientEnd(0, end.address, KEY, RUN)
+    first = ClientEnd(end.address, KEY, Hello(0, RUN))
     with pytest.raises(Gone, match="client 0 is here already"):
-        ClientEnd(0, end.address, KEY, RUN)
-    second = ClientEnd(1, end.address, KEY, RUN)
+        ClientEnd(end.address, KEY, Hello(0, RUN))
+    second = ClientEnd(end.address, KEY, Hello(1, RUN))
     waiting.join(20)
     first.send(b"longer than it may be")
     with pytest.raises(Gone, match="client 0: a message is longer than any that it may send"):
@@ -169,9 +169,9 @@ def test_a_client_that_left_before_the_first_round_may_come_again() -> None:
     end = ServerEnd(HERE, KEY)
     waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
     waiting.start()
-    ClientEnd(0, end.address, KEY, RUN).close(why="it was interrupted")
-    again = ClientEnd(0, end.address, KEY, RUN)
-    ClientEnd(1, end.address, KEY, RUN)
+    ClientEnd(end.address, KEY, Hello(0, RUN)).close(why="it was interrupted")
+    again = ClientEnd(end.address, KEY, Hello(0, RUN))
+    ClientEnd(end.address, KEY, Hello(1, RUN))
     waiting.join(20)
     assert end.begin(0) == ()
     end.tell_round(0, (), (0,))
@@ -189,7 +189,7 @@ def test_a_client_that_is_late_or_gone_is_named() -> None:
     address = end.address
     end.close()
     with pytest.raises(Gone, match="there is no server at"):
-        ClientEnd(0, address, KEY, RUN, wait=0)
+        ClientEnd(address, KEY, Hello(0, RUN), wait=0)
 
 
 def test_keys_and_addresses(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedcomp.core.pytree import flatten
 from fedcomp.display.console import say
-from fedcomp.remote.frames import MESSAGE, WORD, CarriedBytes, Gone, words
+from fedcomp.remote.frames import MESSAGE, WORD, CarriedBytes, Gone
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import ServerSimulation
 from fedcomp.wire import Ledger
@@ -39,7 +40,7 @@ class GridEnd(ServerEnd):
     def tell_round(self, index: int, absent: Sequence[int], cohort: Sequence[int]) -> None:
         self._needed = frozenset(cohort)
         for frames in self._down.values():
-            frames.append(WORD + words({"round": index, "absent": absent}))
+            frames.append(WORD + json.dumps({"round": index, "absent": absent}).encode())
 
     def send(self, client: int, message: bytes) -> None:
         self.carried.down += len(message)

@@ -1,0 +1,289 @@
+"""How clients come to a server: greeted side by side, over IPv4 or IPv6, to the run that their state is of."""
+
+import errno
+import fcntl
+import os
+import resource
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcomp.config.compose import compose
+from fedcomp.records.checkpoint import Checkpoint, save
+from fedcomp.records.run_folder import LOCK, owned
+from fedcomp.remote import frames
+from fedcomp.remote.client_end import ClientEnd, Hello
+from fedcomp.remote.door import Door
+from fedcomp.remote.frames import Address, Gone, Peer
+from fedcomp.remote.processes import join, states
+from fedcomp.remote.run_number import drawn_number, keep_number, number_of
+from fedcomp.remote.server_end import ServerEnd
+from fedcomp.training.place import RunPlace
+from tests.raising import raising
+from tests.remote.ends import HERE, KEY, RUN, gathered, until_somebody_came
+
+
+@contextmanager
+def silent(address: Address, num: int = 1) -> Iterator[list[socket.socket]]:
+    """Strangers who connect and say nothing."""
+    strangers = [socket.create_connection((address.host, address.port)) for _ in range(num)]
+    yield strangers
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_who_says_nothing_holds_up_nobody() -> None:
+    said: list[str] = []
+    end = ServerEnd(HERE, KEY, say=said.append)
+    with silent(end.address, 9) as strangers:
+        gathered(end, 0, 1)
+        assert said == ["1 of 2 clients are here", "2 of 2 clients are here"]
+        for stranger in strangers:
+            stranger.settimeout(20)
+            assert b"CHALLENGE" in stranger.recv(100)  # they are greeted still
+    assert end.begin(0) == ()
+    end.close(end=True)
+
+
+def test_who_says_nothing_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "HANDSHAKE_SECONDS", 0.1)
+    door = Door(HERE, KEY)
+    with silent(door.address) as (stranger,):
+        assert door.next(20) == "somebody who does not speak fedcomp"
+        stranger.settimeout(20)
+        while stranger.recv(100):
+            pass
+    door.close("enough")
+
+
+def test_no_greeting_keeps_the_servers_process() -> None:
+    before = set(threading.enumerate())
+    door = Door(HERE, KEY)
+    with silent(door.address) as (stranger,):
+        assert stranger.recv(4)
+        started = set(threading.enumerate()) - before
+        assert len(started) == 3  # that of the door, that of the greeting, and its clock
+        assert all(thread.daemon for thread in started)
+        door.close("enough")
+
+
+def test_the_server_ends_and_tells_those_who_wait() -> None:
+    for content, line in (({"stop": "its disk is full"}, "it stops: its disk is full"), ({"end": True}, "has ended")):
+        end, refused = ServerEnd(HERE, KEY), list[str]()
+
+        def late(end: ServerEnd = end, refused: list[str] = refused) -> None:
+            try:
+                ClientEnd(end.address, KEY, Hello(0, RUN))
+            except Gone as error:
+                refused.append(str(error))
+
+        waiting = threading.Thread(target=late, daemon=True)
+        waiting.start()
+        until_somebody_came(end)
+        end.close(**content)
+        waiting.join(20)
+        assert line in refused[0]
+
+
+def test_connections_that_cannot_be_accepted_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket.socket, "accept", raising(OSError(errno.EMFILE, "Too many open files")))
+    with pytest.raises(ValueError, match="cannot accept more clients at .*: Too many open files"):
+        Door(HERE, KEY).next(20)
+
+
+def test_a_client_that_left_is_waited_for() -> None:
+    """Before the last one has come."""
+    end, said = ServerEnd(HERE, KEY), list[str]()
+    end._say = said.append
+    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
+    waiting.start()
+    ClientEnd(end.address, KEY, Hello(0, RUN)).close()
+    other = ClientEnd(end.address, KEY, Hello(1, RUN))
+    again = ClientEnd(end.address, KEY, Hello(0, RUN))
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert end.begin(0) == ()
+    end.tell_round(0, (), (0, 1))
+    assert again.listen()["round"] == other.listen()["round"] == 0
+    assert said.count("2 of 2 clients are here") == 2
+
+
+@pytest.mark.parametrize("hello", [{"client": "0"}, {"client": True}, {"has": "often"}, {"has": [None]}, {"has": 3}])
+def test_who_says_something_strange_is_refused(hello: dict[str, Any]) -> None:
+    said: list[str] = []
+    end = ServerEnd(HERE, KEY, say=said.append)
+    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
+    waiting.start()
+    with pytest.raises(Gone, match="the server refuses: "):
+        ClientEnd(end.address, KEY, Hello(**{"client": 1, "run": RUN} | hello))
+    there = [ClientEnd(end.address, KEY, Hello(number, RUN)) for number in range(2)]
+    waiting.join(20)
+    for one in there:
+        one.close()
+    assert said[0].startswith("refused: ")
+    assert said[-1] == "2 of 2 clients are here"
+
+
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\0\0\4abcd"])
+def test_another_server_is_named(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "HANDSHAKE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = Address(*other.getsockname())
+        threading.Thread(target=lambda: other.accept()[0].sendall(greeting), daemon=True).start()
+        with pytest.raises(Gone, match=f"there is no server at {address}: it does not answer as fedcomp-serve does"):
+            ClientEnd(address, KEY, Hello(0, RUN), wait=0)
+
+
+def test_ipv6() -> None:
+    try:
+        end = ServerEnd(Address.of("[::1]:0"), KEY)
+    except ValueError as error:
+        pytest.skip(str(error))
+    gathered(end, 0)
+    assert str(end.address).startswith("[::1]:")
+    with pytest.raises(ValueError, match=r"cannot listen on \[::1\]:\d+: Address already in use"):
+        ServerEnd(end.address, KEY)
+    for wrong in ("::1:7000", "[::1]", "[::1]:", "[]:7000", "[127.0.0.1]:7000"):
+        with pytest.raises(ValueError, match=r"give HOST:PORT, such as 127.0.0.1:7000 or \[::1\]:7000"):
+            Address.of(wrong)
+
+
+def test_short_frames_are_sent_at_once() -> None:
+    end = ServerEnd(HERE, KEY)
+    (client,) = gathered(end, 0)
+    for peer in (client._server, end._peers[0]):
+        with frames._as_socket(peer._connection) as same:
+            assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_server_may_have_more_than_a_thousand_clients() -> None:
+    high = 1100
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= high:
+        pytest.skip("too few files may be open")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = socket.create_connection(server.getsockname())
+        here = server.accept()[0]
+    with here, there:
+        os.dup2(here.fileno(), high)
+        peer = Peer(Connection(high), "client 1050")
+        peer.check_there()
+        there.close()
+        with pytest.raises(Gone, match="client 1050 is gone"):
+            peer.check_there()
+        peer.close()
+
+
+def test_the_number_of_a_run_is_drawn_once(tmp_path: Path) -> None:
+    assert number_of(tmp_path) is None
+    number = drawn_number(tmp_path)
+    assert len(number) == 16
+    assert drawn_number(tmp_path) == number_of(tmp_path) == number
+    (tmp_path / "other").mkdir()
+    assert drawn_number(tmp_path / "other") != number
+
+
+def test_a_client_with_the_state_of_another_run_is_refused() -> None:
+    said: list[str] = []
+    end = ServerEnd(HERE, KEY, say=said.append)
+    waiting = threading.Thread(target=end.gather, args=(4, RUN, "b7"), daemon=True)
+    waiting.start()
+    line = (
+        "client 1 has its state of run a5, and this is run b7 of the same options: go on with the server of that run, "
+        "or give this client overwrite=true, which removes that state"
+    )
+    with pytest.raises(Gone) as refusal:
+        ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "a5"))
+    assert str(refusal.value) == f"the server refuses: {line}"
+    assert said == [f"refused: {line}"]
+    new = ClientEnd(end.address, KEY, Hello(0, RUN))
+    same = ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "b7"))
+    gives_up = ClientEnd(end.address, KEY, Hello(2, RUN, [4, 0], "a5", overwrite=True))
+    goes_on = ClientEnd(end.address, KEY, Hello(3, RUN, [4, 0], "b7", overwrite=True))
+    waiting.join(20)
+    assert [one.number for one in (new, same, gives_up, goes_on)] == ["b7"] * 4
+    assert [end._peers[number].has for number in range(4)] == [(0,), (4, 0), (0,), (4, 0)]
+
+
+class Ended:
+    """The end of a client whose server accepts it, and ends the run at once."""
+
+    past = False
+
+    def __init__(self, hello: Hello, number: str) -> None:
+        self.client, self.hello, self.number = hello.client, hello, number
+
+    def listen(self) -> dict[str, Any]:
+        return {"end": True}
+
+    def close(self, why: str | None = None) -> None:
+        assert why is None
+
+
+def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
+    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path}", "wire=tcp", "quiet=true"]
+    folder = RunPlace(compose(words)).path / "client_1"
+    path, config_hash = folder / "checkpoint.pt", folder.parent.parent.name
+
+    def joined(number: str, *more: str) -> Hello:
+        said: list[Hello] = []
+
+        def connect(hello: Hello) -> Any:
+            said.append(hello)
+            return Ended(hello, number)
+
+        join(compose([*words, *more]), 1, connect, lambda line: None)
+        return said[0]
+
+    assert joined("a5").number is None
+    assert number_of(folder) == "a5"
+    assert joined("b7").number is None  # it has no state that another run could need
+    save(path, Checkpoint(4, {}, {}, 0.0), config_hash)
+    again = joined("b7")
+    assert (again.number, again.has, again.overwrite) == ("b7", [4, 0], False)
+    assert states(path, config_hash).keys() == {4}
+    gives_up = joined("c9", "overwrite=true")
+    assert (gives_up.number, gives_up.overwrite) == ("b7", True)
+    assert not states(path, config_hash)
+    assert number_of(folder) == "c9"
+    save(path, Checkpoint(2, {}, {}, 0.0), config_hash)
+    joined("c9", "overwrite=true")
+    assert states(path, config_hash).keys() == {2}
+
+
+def test_a_client_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path / 'runs'}", "wire=tcp", "quiet=true"]
+    for client, line in ((1, "no"), (7, "there is no client 7")):
+        with pytest.raises(ValueError, match=line):
+            join(compose(words), client, raising(Gone("no")), lambda line: None)
+        assert list(tmp_path.iterdir()) == []
+    folder = RunPlace(compose(words)).path / "client_1"
+    folder.mkdir(parents=True)
+    keep_number(folder, "a5")
+    with pytest.raises(Gone):
+        join(compose(words), 1, raising(Gone("no")), lambda line: None)
+    assert number_of(folder) == "a5"
+
+
+def test_a_lock_that_its_owner_has_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may have opened it before, and lock it then."""
+    folder = tmp_path / "folder"
+    locked, real = list[int](), fcntl.flock
+
+    def removed_before(file: Any, operation: int) -> None:
+        if not locked:
+            (folder / LOCK).unlink()
+            folder.rmdir()
+        locked.append(operation)
+        real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    with owned(folder):
+        assert (folder / LOCK).exists()
+    assert len(locked) == 2
+    assert not folder.exists()
