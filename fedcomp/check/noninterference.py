@@ -88,6 +88,8 @@ class ReplayLink(RecordingLink):
         client: whose end this is; None: the server's. memory: what the client keeps from round to round.
     """
 
+    both_ends = False
+
     def __init__(self, record: RecordedRound, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
         super().__init__(record, Ledger())
         self.client, self.next = client, 0

@@ -4,6 +4,7 @@ Torch is imported only for training, so that `--help` and tab completion are fas
 """
 
 import contextlib
+import math
 import os
 import re
 import sys
@@ -53,6 +54,7 @@ def _run(config: DictConfig) -> float | tuple[float, ...]:
     if bfloat16 and device_without_torch(config.device) == "cpu":
         prepare_bfloat16()
     from fedcomp.config.instantiate import build
+    from fedcomp.objective.objectives import ObjectiveFailed, value_of
     from fedcomp.runtime.signals import Interrupted
     from fedcomp.training.train import train
 
@@ -64,7 +66,11 @@ def _run(config: DictConfig) -> float | tuple[float, ...]:
         try:
             check_part_keys("objective", config.objective)
             objective = build(config.objective)
-            return objective(train(config, processes))
+            return value_of(objective, train(config, processes))
+        except ObjectiveFailed as error:  # the run is finished; a grid's launcher says it of all its runs
+            if not grid:
+                processes.say(f"the run is finished, but {error}")
+            return math.nan
         except Interrupted as interruption:
             processes.say(f"{interruption}; the same command resumes it")
             raise SystemExit(128 + interruption.signal) from interruption

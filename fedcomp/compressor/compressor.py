@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory, decoded
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory, decoded, not_finite
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.compressor.measured import MeasuredCodec
@@ -173,6 +173,18 @@ class Compressor:
         coded, rest = self._opened(payload)
         return self._whole(decoded(self.codec, coded, self._known(common)), rest)
 
+    def check_finite(self, link: Link, x: Tensor, payload: Payload, result: Tensor, common: SharedKnowledge) -> None:
+        """Raise ValueError, in the first round, if a result decoded of finite rows x [M, D] is not finite.
+
+        It names the message and the part that made it; later rounds read nothing from the device.
+        """
+        if not link.checks or not link.both_ends or bool(result.isfinite().all()) or not bool(x.isfinite().all()):
+            return
+        plain = self.predicts or isinstance(self.estimator, WeightedSum)
+        decoder = f"{type(self.codec).__name__}.decode" if plain else f"{type(self.estimator).__name__}.estimate"
+        name = str(common.key.path[-1])
+        raise ValueError(not_finite(self.group, decoder, self.codec, self._opened(payload)[0], result, name))
+
     @property
     def predicts(self) -> bool:
         """Whether messages are differences to what is predicted."""
@@ -221,7 +233,9 @@ class Compressor:
     ) -> tuple[Tensor, Memory]:
         """Clients send x [M, D] to the server; returns the server's estimate [D] of the weighted sum."""
         payload, memory = self.encode(x, memory, cohort, common, sender_key)
-        return self.estimate(link.up(payload), memory, cohort, common)
+        estimate, memory = self.estimate(link.up(payload), memory, cohort, common)
+        self.check_finite(link, x, payload, estimate, common)
+        return estimate, memory
 
     def send_down(
         self,
@@ -235,7 +249,9 @@ class Compressor:
     ) -> tuple[Tensor, Memory]:
         """The server broadcasts x [D] to `receivers`; returns the vector [D] that each decodes."""
         payload, memory = self.encode(x[None], memory, sender, common, sender_key)
-        return self.estimate(link.broadcast(payload, receivers), memory, sender, common)
+        estimate, memory = self.estimate(link.broadcast(payload, receivers), memory, sender, common)
+        self.check_finite(link, x, payload, estimate, common)
+        return estimate, memory
 
     def _coded_layers(self, layers: tuple[int, ...]) -> tuple[int, ...]:
         return layers if self.part is None else self.part.layers

@@ -116,6 +116,30 @@ def decoded(codec: Codec, payload: Payload, common: SharedKnowledge) -> Tensor:
     return rows
 
 
+def not_finite(group: str, decoder: str, codec: Codec, payload: Payload, result: Tensor, name: str) -> str:
+    """The error message for a result with NaN or infinity of a message whose sender meant finite values.
+
+    Args:
+        group: config key of the compressor. decoder: what computed the result from the message `name`, if that is well.
+    """
+    wrong = {
+        field: one.data[~one.data.isfinite()] for field, one in payload.fields.items() if one.data.is_floating_point()
+    }
+    found = next(((field, values) for field, values in wrong.items() if values.numel()), None)
+    if found is None:
+        did = f"{decoder} made {float(result[~result.isfinite()][0])} of the message '{name}', whose entries are finite"
+    else:
+        field, values = found
+        did = (
+            f"{type(codec).__name__}.encode put {float(values[0])} into the field {field} of the message '{name}', "
+            "though what it was given is finite"
+        )
+    return (
+        f"{group}: {did}: correct it (fedcomp-check tries a codec of your own by itself), or lower client.lr if its "
+        "numbers do not reach so far"
+    )
+
+
 @dataclass(frozen=True)
 class CodecWrapper(Codec):
     """What a codec that sends the messages of another one has of that one. `codec`: the other one."""

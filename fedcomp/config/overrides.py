@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
-from fedcomp.config.errors.slips import no_choice
+from fedcomp.config.errors.slips import no_choice, together
 from fedcomp.config.schema import PARTS
 
 TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'(?=[,\]]|$) | "(?:\\.|[^"\\])*"(?=[,\]]|$) | [,\[\]] | [^,\[\]]+""", re.X)
@@ -39,9 +39,12 @@ OF_THE_GRID = ("launcher", "sweeper", "objective")
 
 
 def check_choices(words: Iterable[str]) -> None:
-    """Raise ValueError for `compressor=../client/sgd`, `compressor=null`, `~compressor` and `participation=0.1`."""
+    """Raise ValueError for `compressor=../client/sgd`, `compressor=null`, `~compressor` and `participation=0.1`.
+
+    And for two options in one text, `rounds=5 seed=1`.
+    """
     words = list(words)
-    slip = no_choice(words)
+    slip = together(words) or no_choice(words)
     if slip is not None:
         raise ValueError(slip)
     for word in words:

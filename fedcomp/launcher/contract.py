@@ -28,6 +28,7 @@ class GridRun:
         overrides: what sets it apart, as on the command line: `compressor=topk`, `seed=3`.
         command: program and arguments of a process that runs it.
         folder: of the run. log: file for the output of its process.
+        quiet: only its error is shown.
     """
 
     number: int
@@ -35,6 +36,7 @@ class GridRun:
     command: tuple[str, ...]
     folder: Path
     log: Path
+    quiet: bool = False
 
     @property
     def description(self) -> str:

@@ -54,7 +54,8 @@ class Joblib(CheckedOptions):
         for gpu in gpus:
             slots.put(gpu)
         at_once = len(gpus) or self._at_once()
-        say(f"{units.counted(len(runs), 'run')}, {min(at_once, len(runs))} at once; their logs are in {grid}")
+        if not all(run.quiet for run in runs):
+            say(f"{units.counted(len(runs), 'run')}, {min(at_once, len(runs))} at once; their logs are in {grid}")
         tally = Tally(len(runs))
         forked = runs[0].device == "cpu"  # a process that has forked may not use CUDA if its parent has
         with WorkerPool() if forked else Children() as children:

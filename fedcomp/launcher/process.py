@@ -106,13 +106,13 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, outcome: RunOutcome, shown: bool = True) -> RunOutcome:
-        """Count one run and, if `shown`, print what became of it; returns it."""
+        """Count one run and, if `shown`, print what became of it, of a quiet one its error alone; returns it."""
         with self._lock:
             self._ended += 1
             became = outcome.error or "finished"
             if outcome.error is not None and not outcome.interrupted:
                 became = f"failed: {outcome.error}"
-            if not shown:
+            if not shown or (outcome.run.quiet and outcome.error is None):
                 return outcome
             left = (time.monotonic() - self._began) / self._ended * (self._total - self._ended)
             ahead = f", about {units.duration(left)} left" if self._ended < self._total else ""

@@ -95,7 +95,8 @@ class Slurm(CheckedOptions):
         jobs = [job for array in arrays for job in self._submit(array, grid)]
         note_jobs(grid, {run.folder: str(job.job_id) for job, pack in zip(jobs, packs) for run in pack})
         ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
-        say(f"{counted(len(runs), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
+        if not all(run.quiet for run in runs):
+            say(f"{counted(len(runs), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))
         ended: dict[int, list[RunOutcome]] = {}
         try:

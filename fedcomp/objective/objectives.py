@@ -1,10 +1,11 @@
 """What a search over settings asks of a run, one number: the contract, the best accuracy, and the bits to a target."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import CheckedOptions, Within
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
@@ -23,6 +24,28 @@ class Objective(Protocol):
 
     def show(self, value: float) -> str:
         """The number for people."""
+
+
+class ObjectiveFailed(Exception):
+    """An objective of one's own raised an error, or returned no number, for the record of a finished run: one line."""
+
+
+def value_of(
+    objective: Callable[[Sequence[Line]], float | tuple[float, ...]], lines: Sequence[Line]
+) -> float | tuple[float, ...]:
+    """What the objective says of a run's record, one number, or one for each of several ends.
+
+    Raises ObjectiveFailed: it raises an error, or returns something else.
+    """
+    name = type(objective).__name__
+    try:
+        value = objective(lines)
+    except Exception as error:
+        raise ObjectiveFailed(f"objective {name} raised {type(error).__name__} ({first_line(error)})") from error
+    try:
+        return tuple(map(float, value)) if isinstance(value, tuple) else float(value)
+    except (TypeError, ValueError) as error:
+        raise ObjectiveFailed(f"objective {name} returned {value!r}, but must return a number, NaN for none") from error
 
 
 @dataclass(frozen=True)

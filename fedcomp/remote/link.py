@@ -25,6 +25,8 @@ class ServersLink(WireLink):
         cohort: of the round; None before the first.
     """
 
+    both_ends = False
+
     def __init__(self, end: ServerEnd, cohort: Cohort | None, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._end, self._cohort = end, cohort
@@ -58,6 +60,8 @@ class ClientsLink(WireLink):
     Args:
         memory: as in `Link`. cohort: as in `ServersLink`.
     """
+
+    both_ends = False
 
     def __init__(self, end: ClientEnd, memory: dict[str, Tensor], cohort: Cohort | None, ledger: Ledger) -> None:
         super().__init__(ledger)

@@ -66,7 +66,7 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
             except ValueError as error:
                 refused.append(str(error))
                 continue
-            found.append(replace(again, config={**again.config, "network": one.shown}))
+            found.append(replace(again, config={**again.config, "network": one.shown}, state="finished"))
             if out is not None:
                 destination(again, run.folder, out)  # before anything is written
                 asked.append((again, run.folder, clocks, out))
@@ -76,8 +76,11 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
         return 1
     _show(found, target)
     if out is not None:
-        written = {write(*one) for one in asked}
-        print(f"{counted(len(written), 'replayed run')} in {out}: fedcomp-report {out}")
+        written = {write(*one): one[0].finished for one in asked}
+        next_command = f"fedcomp-report {out}" if any(written.values()) else f"fedcomp-status {out}"
+        print(f"{counted(len(written), 'replayed run')} in {out}: {next_command}")
+        if short := len(written) - sum(written.values()):
+            print(f"{short} of them of unfinished runs, which stand as interrupted: fedcomp-report leaves them out")
     return 0
 
 

@@ -30,7 +30,7 @@ from fedcomp.simulation.monte_carlo.study import repetition_key
 def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tuple[RecordedRun, list[Clock]]:
     """The run with the times of another network, exactly those of a run made under it; and the clocks at its end.
 
-    Its folder is where such a run would be.
+    Its folder is where such a run would be; its state is that of the run.
 
     Args:
         partial: take unfinished runs, up to the last round that was recorded.
@@ -60,8 +60,8 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
         if int(line["round"]) in times:
             kept = {name: value for name, value in line.items() if not name.startswith("time/") and name != "seconds"}
             lines.append({**kept, **times[int(line["round"])], "seconds": line["seconds"]})
-    state, config = "finished" if lines else run.state, {**run.config, "network": named.node}
-    return replace(run, folder=run_folder(config), config=config, lines=lines, state=state), clocks
+    config = {**run.config, "network": named.node}
+    return replace(run, folder=run_folder(config), config=config, lines=lines), clocks
 
 
 def destination(run: RecordedRun, source: Path, root: Path) -> Path:
@@ -81,6 +81,8 @@ def destination(run: RecordedRun, source: Path, root: Path) -> Path:
 def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Path:
     """Write a replayed run to its `destination`, which it returns; arguments as there.
 
+    That of an unfinished run is written as one that was interrupted after its last line.
+
     Raises ValueError: it cannot be written, or as `destination`.
     """
     config = {**run.config, "output_root": str(root)}
@@ -94,7 +96,8 @@ def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Pa
         shutil.copyfile(source / REPETITIONS, folder / REPETITIONS)
     files = [path for path in (folder / RECORD, folder / REPETITIONS) if path.exists()]
     record = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    write_status(folder, Status("finished", int(run.lines[-1]["round"]), record=record))
+    done = int(run.lines[-1]["round"])
+    write_status(folder, Status("finished", done, record=record) if run.finished else Status("interrupted", done))
     if config.get("pictures", True) and can_draw():
         title = str(config.get("label") or config["name"])
         plot_slowest(sum(clock.critical for clock in clocks[1:]) + clocks[0].critical, folder / SLOWEST, title)

@@ -46,10 +46,15 @@ Point = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Result:
-    """The objective's value at a point, one for each of several objectives (NaN: none), or the error in one line."""
+    """The objective's value at a point, one for each of several objectives (NaN: none), or the error in one line.
+
+    Attributes:
+        unread: the error is the objective's own: the run is finished, and only its record was not read.
+    """
 
     value: float | tuple[float, ...]
     error: str | None = None
+    unread: bool = False
 
 
 Evaluate = Callable[[Sequence[Point]], Sequence[Result]]
@@ -89,4 +94,13 @@ class Grid:
                 raise ValueError(f"{key} is an interval: give a list (a,b or range()), or take sweeper=optuna")
             lists.append(list(dict.fromkeys(domain.values)))
         results = evaluate([dict(zip(space, values)) for values in itertools.product(*lists)])
-        return Report(failed=any(result.error is not None for result in results))
+        return Report(any(result.error is not None for result in results), unread(results) or "")
+
+
+def unread(results: Sequence[Result]) -> str | None:
+    """The line about an objective that cannot read the records of finished runs; None: it read them all."""
+    errors = [result.error for result in results if result.unread]
+    if not errors:
+        return None
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{errors[0]}{more}; correct it: the same command goes on, and makes no finished run again"

@@ -15,7 +15,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import CheckedOptions, Whole
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
-from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
+from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space, unread
 from fedcomp.sweeper.slots import Slot, slot
 
 Count = Annotated[int, Whole()]
@@ -50,6 +50,8 @@ class Optuna(CheckedOptions):
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.
 
+        An objective that cannot read the record of a finished run ends it, failed; the points come first next time.
+
         Raises:
             ValueError: no optuna; nothing to search; the study's file holds another search, or another command works
                 on it.
@@ -70,6 +72,8 @@ class Optuna(CheckedOptions):
                 different = list(dict.fromkeys(points))  # nsga2 repeats points, and two runs cannot share a folder
                 results = dict(zip(different, evaluate([dict(point) for point in different])))
                 _tell(optuna, study, trials, [results[point] for point in points])
+                if (broken := unread(list(results.values()))) is not None:
+                    return Report(True, broken)
         return self._report(study, objective)
 
     def _next(self, optuna: Any, study: Any, domains: dict[str, Any], own: Slot | None) -> list[Any]:
@@ -184,6 +188,9 @@ def _tell(optuna: Any, study: Any, trials: Sequence[Any], results: Sequence[Resu
         values = result.value if isinstance(result.value, tuple) else (result.value,)
         if result.error is None and not any(map(math.isnan, values)):
             study.tell(trial, values)
+        elif result.unread:  # the point is free again
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            study.enqueue_trial(trial.params)
         else:
             trial.set_user_attr("error", result.error or NO_NUMBER)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)

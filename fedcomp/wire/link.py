@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,10 +22,13 @@ class Link:
 
     Attributes:
         checks: whether a WireError is raised for an entry that its coding cannot write, which reads from the device.
+        both_ends: whether what a sender meant is known here beside what arrives: not at one end alone.
         client: the number of the client whose end this is, apart from all others; None: all ends, as in a simulation.
         memory: what such a client keeps from round to round by name. A simulation keeps the server's own for all where
             every client that was sent the same ends at the same.
     """
+
+    both_ends: ClassVar[bool] = True
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.checks = ledger, True

@@ -32,6 +32,7 @@ from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.process import Tally
+from fedcomp.objective.objectives import ObjectiveFailed, value_of
 from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
@@ -69,6 +70,8 @@ class GridLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """One result per run, in order: `return_value` is the objective's value, or RunFailed with an error line.
 
+        Of a finished run whose record the objective cannot read it is the ObjectiveFailed.
+
         Raises:
             ValueError: an invalid run, or a launcher that does not work here; no run has started.
         """
@@ -80,9 +83,10 @@ class GridLauncher(Launcher):
         _write_manifest(grid, jobs)
         pending = [job for job in jobs if not job.finished and job.broken is None]
         num_finished = sum(job.finished for job in jobs)
-        if num_finished:
+        told = any(not job.run.quiet for job in jobs)
+        if num_finished and told:
             say(f"{num_finished} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
-        for remark, number in Counter(job.remark for job in jobs if job.remark is not None).items():
+        for remark, number in Counter(job.remark for job in jobs if job.remark is not None and told).items():
             say(f"{number} of them: {remark}")
         for job in jobs:
             if job.broken is not None:
@@ -97,7 +101,7 @@ class GridLauncher(Launcher):
         def here(run: GridRun) -> str | None:
             config = configs[run.number]
             error = self._run_here(config)
-            tally.add(RunOutcome(run, error), shown=error is None and not config.quiet)  # an error is said already
+            tally.add(RunOutcome(run, error), shown=error is None)  # an error is said already
             return error
 
         outcomes = self.settings.launch(runs, grid, here) if runs else []
@@ -127,7 +131,7 @@ class GridLauncher(Launcher):
         folder = run_folder(plain).absolute()
         places = [f"{key}={value}" for key, value in placed.items()]
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *places, "hydra.mode=RUN")
-        run = GridRun(number, own, command, folder, grid / f"{number}.log")
+        run = GridRun(number, own, command, folder, grid / f"{number}.log", task.quiet)
         try:
             wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
             if task.overwrite or RunFiles(folder).finished(*wanted) is None:
@@ -177,8 +181,15 @@ def _job_return(job: _Job, outcome: RunOutcome) -> JobReturn:
         except ValueError as unreadable:
             error = str(unreadable)
     out.status = JobStatus.COMPLETED if error is None else JobStatus.FAILED
-    out.return_value = instantiate(task.objective)(lines) if error is None else RunFailed(error)
+    out.return_value = _value(task, job.run, lines) if error is None else RunFailed(error)
     return out
+
+
+def _value(task: DictConfig, run: GridRun, lines: Sequence[Line]) -> float | tuple[float, ...] | ObjectiveFailed:
+    try:
+        return value_of(instantiate(task.objective), lines)
+    except ObjectiveFailed as error:
+        return ObjectiveFailed(f"run {run.number} ({run.description}) is finished, but {error}")
 
 
 def _write_manifest(grid: Path, jobs: Sequence[_Job]) -> None:

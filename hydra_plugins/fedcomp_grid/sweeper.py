@@ -19,7 +19,7 @@ from fedcomp.config.overrides import only_value
 from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.distributed.context import torchrun_env
-from fedcomp.objective.objectives import Objective
+from fedcomp.objective.objectives import Objective, ObjectiveFailed
 from fedcomp.objective.pareto import Pareto
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
@@ -45,10 +45,11 @@ class GridSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
-        """Run all points, and print how many finished.
+        """Run all points, and print how many finished; with quiet=true only what went wrong.
 
         Raises:
-            SweepFailed: a run of the grid failed, or no trial of a search has a value; the reason is printed already.
+            SweepFailed: a run of the grid failed, no trial of a search has a value, or the objective cannot read a
+                record; the reason is printed already.
             ValueError: an invalid search space or run; no run has started.
         """
         if torchrun_env() is not None:
@@ -75,12 +76,14 @@ class GridSweeper(Sweeper):
         report = self.settings.sweep(space, evaluate, self.objective, " ".join(fixed))
         failed = sum(one.status is not JobStatus.COMPLETED for one in returns)
         logs = f"logs in {grid}; " if any(grid.glob("*.log")) else ""
+        duration = units.duration(time.monotonic() - began)
         retry = ": run the same command to retry them" if failed else ""
-        say(
-            f"{len(returns) - failed} finished, {failed} failed, in {units.duration(time.monotonic() - began)}{retry}; "
-            f"{logs}`fedcomp-status {grid.parents[1]}` shows them"
-        )
-        if report.message:
+        if failed or not self.config.quiet:
+            say(
+                f"{len(returns) - failed} finished, {failed} failed, in {duration}{retry}; {logs}"
+                f"`fedcomp-status {grid.parents[1]}` shows them"
+            )
+        if report.message and (report.failed or not self.config.quiet):
             say(report.message)
         if report.failed:
             raise SweepFailed
@@ -88,14 +91,23 @@ class GridSweeper(Sweeper):
 
 
 def _domain(override: Override) -> Choices | Interval:
-    """The values of a swept key. Raises ValueError: there are none, as in `range(1,1)`."""
+    """The values of a swept key.
+
+    Raises ValueError: there are none, as in `range(1,1)`; or the bounds of an interval are no bounds.
+    """
     value = override.value()
     if isinstance(value, IntervalSweep):
         low, high = value.start, value.end
         assert low is not None
         assert high is not None
-        integer = isinstance(low, int) and isinstance(high, int)
-        return Interval(float(low), float(high), log="log" in value.tags, integer=integer)
+        given, log = override.input_line, "log" in value.tags
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"{given}: the bounds of an interval must be finite numbers")
+        if low > high:
+            raise ValueError(f"{given}: the lower bound stands first: give interval({high:.12g},{low:.12g})")
+        if log and low <= 0:
+            raise ValueError(f"{given}: the lower bound is {low:g}, but must be above 0 for a search in its logarithm")
+        return Interval(float(low), float(high), log, integer=isinstance(low, int) and isinstance(high, int))
     values = tuple(override.sweep_string_iterator())
     if not values:
         raise ValueError(f"{override.input_line} holds no value, so that there is no run: give one at least")
@@ -115,4 +127,6 @@ def _result(done: JobReturn) -> Result:
     if done.status is not JobStatus.COMPLETED:
         return Result(math.nan, str(done._return_value))  # `return_value` would raise it
     value = done.return_value
-    return Result(math.nan if value is None else tuple(map(float, value)) if isinstance(value, tuple) else float(value))
+    if isinstance(value, ObjectiveFailed):
+        return Result(math.nan, str(value), unread=True)
+    return Result(math.nan if value is None else value)

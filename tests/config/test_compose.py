@@ -41,11 +41,24 @@ def test_an_experiment_is_its_first_method() -> None:
 
 
 @looped(
-    "word, line", [("compressor=tpk", "is unknown; did you mean"), ("seed=0,1", "has several values: give one of them")]
+    "word, line",
+    [
+        ("compressor=tpk", "is unknown; did you mean"),
+        ("seed=0,1", "has several values: give one of them"),
+        ("rounds=5 seed=1", "^'rounds=5 seed=1' is 2 options in one text: give each by itself, 'rounds=5', 'seed=1'$"),
+        ("rounds=5,\nclient.lr=1", r"^'rounds=5,\\nclient.lr=1' is 2 options .* by itself, 'rounds=5', 'client.lr=1'$"),
+        ("compressor=topk compressor.fraction=0.1 seed=0", "is 3 options in one text"),
+        ("client.lr=0.1, rounds=2", "is 2 options in one text"),
+    ],
 )
 def test_wrong_overrides(word: str, line: str) -> None:
     with one_line_error(line):
         compose([word])
+
+
+def test_a_text_may_hold_what_reads_as_an_option() -> None:
+    config = compose(["label=topk rounds=2", "client.schedule=cosine"])
+    assert (config.label, config.rounds) == ("topk rounds=2", 100)
 
 
 def test_ones_own_configs(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Grids through the command line, with every launcher that needs no cluster: what is run, skipped, said."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,41 @@ def test_a_grid_says_how_much_time_is_left(capsys, monkeypatch, tmp_path: Path) 
         "fedcomp: [1/3, about 2 m 00 s left] run 0 (seed=1) finished",
         "fedcomp: [3/3] run 2 (seed=1) failed: boom",
     ]
+
+
+def test_a_quiet_grid_says_what_went_wrong_alone(fedcomp, tmp_path: Path, capsys) -> None:
+    quiet = ("-m", *QUICK, "quiet=true", "compressor=topk", "pictures=false")
+    for _ in range(2):  # the second time both are finished already
+        assert fedcomp(*quiet, "seed=0,1") == 0
+        assert capsys.readouterr().err == ""
+    assert fedcomp(*quiet, "launcher=joblib", "launcher.n_jobs=1", "compressor.fraction=0.2,7") == 1
+    failed, summary = capsys.readouterr().err.splitlines()
+    assert "run 1 (compressor.fraction=7) failed: compressor.fraction=7 must be a number" in failed
+    assert "1 finished, 1 failed" in summary
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return lines[-1]['test/best']", "raised KeyError ('test/best')"),
+        ("return lines[-1:]", r"returned [{'round': "),
+    ],
+)
+def test_an_objective_that_cannot_read_a_record_is_told_behind_the_summary(
+    fedcomp, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    monkeypatch.delitem(sys.modules, "wrong_objective", raising=False)
+    (tmp_path / "mine" / "objective").mkdir(parents=True)
+    (tmp_path / "mine" / "objective" / "wrong.yaml").write_text("_target_: wrong_objective.Wrong\n")
+    file = tmp_path / "mine" / "wrong_objective.py"
+    code = "class Wrong:\n    direction = 'maximize'\n\n    def __call__(self, lines):\n        {}\n"
+    file.write_text(code.format(body))
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    command = ("--config-dir", str(tmp_path / "mine"), *QUICK, "pictures=false", "quiet=true", "objective=wrong")
+    assert fedcomp(*command, "-m", "seed=0,1", f"output_root={tmp_path / 'out'}") == 1
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert shown.startswith(f"fedcomp: run 0 (seed=0) is finished, but objective Wrong {words}")
+    assert shown.endswith("(and 1 more); correct it: the same command goes on, and makes no finished run again")
+    assert _states(tmp_path / "out") == ["finished"] * 2
+    assert fedcomp(*command, "seed=0", f"output_root={tmp_path / 'out'}") == 0, "it is the run's end, and no search's"
+    assert f"fedcomp: the run is finished, but objective Wrong {words}" in capsys.readouterr().err

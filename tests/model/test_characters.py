@@ -115,7 +115,12 @@ def test_chunks_of_recurrent_networks():
     "factory, options, line",
     [
         (char_lstm, {"vocab_size": None}, r"model=char_lstm predicts the next of a sequence of tokens"),
-        (char_gpt, {"num_outputs": 3}, r"model=char_gpt predicts the next"),
+        (char_gpt, {"vocab_size": None}, r"take dataset=shakespeare, text or huggingface with a column of texts"),
+        (
+            char_gpt,
+            {"num_outputs": 3},
+            r"but the texts of this dataset have 3 classes: leave the label out \(dataset=t",
+        ),
         (partial(char_gpt, width=10, heads=4), {}, r"model.width=10 must be a multiple of model.heads=4"),
         (partial(char_lstm, layers=0), {}, r"model.layers=0 must be a whole number, 1 or more"),
         (partial(char_lstm, hidden=True), {}, r"model.hidden=True must be a whole number"),

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedcomp.network.traffic.file import FILE
+from fedcomp.records.status import Status, read_status
 from fedcomp.replay.__main__ import main
 from fedcomp.replay.networks import networks
 from tests.interrupted import before_round
-from tests.left import folder_of, record
+from tests.left import folder_of, record, status_of
 from tests.raising import raising
 
 NETWORK = ("model.hidden=[3]", "client.batch_size=40", "threads=1")
@@ -119,6 +120,25 @@ def test_an_unfinished_run_is_taken_with_partial_alone(fedcomp: Fedcomp, tmp_pat
     assert main([str(tmp_path), "network=lte"]) == 1
     assert "finish it first, or give --partial" in capsys.readouterr().err
     assert main([str(tmp_path), "network=lte", "--partial"]) == 0
+
+
+def test_what_a_partial_replay_writes_is_of_an_unfinished_run(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
+    whole, short, out = (tmp_path / name for name in ("whole", "short", "out"))
+    assert fedcomp(*SMALL, "network=fixed", f"output_root={whole}") == 0
+    with before_round(4, raising(ValueError("stopped"))):
+        assert fedcomp(*SMALL, "seed=7", "network=fixed", "checkpoint_every=1", f"output_root={short}") != 0
+    capsys.readouterr()
+    assert main([str(short), "network=lte", "--partial", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.endswith(
+        f"1 replayed run in {out}: fedcomp-status {out}\n"
+        "1 of them of unfinished runs, which stand as interrupted: fedcomp-report leaves them out\n"
+    )
+    assert status_of(out) == Status("interrupted", 2)
+    assert main([str(whole), str(short), "network=lte", "--partial", "--out", str(out)]) == 0
+    assert f"2 replayed runs in {out}: fedcomp-report {out}\n1 of them of unf" in capsys.readouterr().out
+    states = {path.parent.name: read_status(path.parent) for path in out.rglob("status.json")}
+    found = {name: (status.state, status.round) for name, status in states.items() if status is not None}
+    assert found == {"seed=0": ("finished", 5), "seed=7": ("interrupted", 2)}
 
 
 def test_commas_in_brackets_belong_to_a_value() -> None:

@@ -27,7 +27,9 @@ PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
 
 
 class UncheckedLink(Link):
-    """As in all rounds but the first with clients, in which ranges of entries are read."""
+    """As in all rounds but the first with clients, which reads entries: their ranges, and whether all are finite."""
+
+    both_ends = False
 
     def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         return payload

@@ -6,7 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from fedcomp.algorithm.models import Models
 from fedcomp.check import world
 from fedcomp.wire import Field, Ledger, Payload
@@ -92,14 +95,19 @@ class Wrong(Codec):
     """Sends x, and decodes something else."""
 
     what: str = ""
+    contractive = True
 
     def encode(self, x, common, sender_key):
         if self.what == "in place":
             x *= 0.5
+        if self.what == "infinite scale":
+            x = torch.where(torch.arange(common.dim) == 3, torch.inf, x)
         return Payload({"values": Field(x, Float())})
 
     def decode(self, payload, common) -> Tensor:
         (x,) = payload.expect(values=common.dim)
+        if self.what == "0 / 0":
+            x = torch.where(torch.arange(common.dim) == 5, torch.nan, x)
         return {"mean": x.mean(1, keepdim=True), "double": x.double()}.get(self.what, x)
 
 
@@ -110,6 +118,11 @@ class Wrong(Codec):
         ("in place", "^Wrong.encode writes into its input"),
         ("mean", r"^Wrong.decode returned torch.float32 \(3, 1\), but must return torch.float32 \(3, 39\)"),
         ("double", r"^Wrong.decode returned torch.float64 \(3, 39\)"),
+        ("0 / 0", r"^compressor: Wrong.decode made nan of the message 'update', whose entries are finite: correct it"),
+        (
+            "infinite scale",
+            r"^compressor: Wrong.encode put inf into the field values of the message 'update', though wha",
+        ),
     ],
 )
 def test_a_codec_of_ones_own_is_held_to_its_shapes(what: str, words: str, feedback) -> None:
@@ -118,3 +131,35 @@ def test_a_codec_of_ones_own_is_held_to_its_shapes(what: str, words: str, feedba
     simulation = world.simulation(FedAvg(*PARTS[:2], uplink, PARTS[3]))
     with one_line_error(words):
         simulation.round(0, simulation.init(), Ledger())
+
+
+WRONG = Compressor(Wrong("0 / 0"))
+
+
+@looped(
+    "algorithm, words",
+    [
+        (
+            FedAvg(*PARTS[:3], replace(WRONG, group="downlink")),
+            "^downlink: Wrong.decode made nan of the message 'step'",
+        ),
+        (CSER(*PARTS[:2], WRONG, PARTS[3]), "^compressor: Wrong.decode made nan of the message 'update'"),
+        (
+            Scallion(*PARTS[:2], WRONG, PARTS[3], alpha=0.5),
+            "^compressor: Wrong.decode made nan of the message 'control'",
+        ),
+        (BiCompFLCFL(*PARTS[:2], WRONG), "^compressor: Wrong.decode made nan of the message 'update'"),
+    ],
+)
+def test_who_made_values_that_are_not_finite_is_said_of_every_method(algorithm: Algorithm, words: str) -> None:
+    simulation = world.simulation(algorithm)
+    with one_line_error(words):
+        simulation.round(0, simulation.init(), Ledger())
+
+
+def test_values_are_looked_at_in_the_first_round_and_where_they_were_finite_alone() -> None:
+    simulation = world.simulation(FedAvg(*PARTS[:2], WRONG, PARTS[3]))
+    simulation.round(1, simulation.init(), Ledger())
+    simulation = world.simulation(FedAvg(Sgd(lr=1e38, batch_size=4), PARTS[1], WRONG, PARTS[3]))
+    _, result = simulation.round(0, simulation.init(), Ledger())
+    assert not result.metrics["update/norm"].isfinite().all(), "the clients made them"

@@ -13,6 +13,7 @@ from fedcomp.objective.pareto import Ends, Pareto, front
 from fedcomp.sweeper.contract import Choices, Interval, Result
 from fedcomp.sweeper.optuna import Optuna
 from fedcomp.sweeper.slots import slot
+from tests.looped import looped
 
 pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
 SPACE = {"client.lr": Interval(0.001, 10, log=True), "compressor": Choices(("topk", "sign"))}
@@ -98,6 +99,38 @@ def test_none_has_a_value(tmp_path: Path) -> None:
     assert "none of 2 trials has a value: BestAccuracy finds no number in their records (a re" in report.message
     report = _study(tmp_path / "fail", n_trials=4).sweep(SPACE, lambda points: [Result(math.nan, "no")], BestAccuracy())
     assert report.message == "none of 4 trials has a value"
+
+
+def test_a_point_whose_record_was_not_read_comes_first_when_the_objective_is_right(tmp_path: Path) -> None:
+    asked = []
+
+    def unread(points):
+        asked.extend(dict(point) for point in points)
+        return [Result(math.nan, "run 0 is finished, but objective Mine raised KeyError ('x')", unread=True)]
+
+    report = _study(tmp_path, n_trials=3).sweep(SPACE, unread, BestAccuracy())
+    assert report.failed
+    assert report.message.startswith("run 0 is finished, but objective Mine raised KeyError ('x'); correct it: the")
+    assert len(asked) == 1, "no run is made whose record would not be read"
+    hill = Hill()
+    report = _study(tmp_path, n_trials=3).sweep(SPACE, hill, BestAccuracy())
+    assert (report.failed, len(hill.asked)) == (False, 3)
+    assert hill.asked[0] == asked[0]
+
+
+@looped(
+    "interval, words",
+    [
+        ("interval(1,0.01)", r"client.lr=interval\(1,0.01\): the lower bound stands first: give interval\(0.01,1\)"),
+        ("tag(log,interval(0,1))", r"the lower bound is 0, but must be above 0 for a search in its logarithm"),
+        ("interval(0,inf)", r"client.lr=interval\(0,inf\): the bounds of an interval must be finite numbers"),
+        ("interval(nan,1)", r"the bounds of an interval must be finite numbers"),
+    ],
+)
+def test_the_bounds_of_an_interval_are_bounds(fedcomp, capsys, interval: str, words: str) -> None:
+    assert fedcomp("sweeper=optuna", f"client.lr={interval}") == 2
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert re.search(words, shown)
 
 
 def test_bits_are_minimised_and_never_is_worst(tmp_path: Path) -> None:
@@ -222,6 +255,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from fedcomp.sweeper.slots import slot
+from tests.looped import looped
 with slot(Path(sys.argv[1]), "hill", True) as own:
     print(own.number, flush=True)
     time.sleep(60)

@@ -98,11 +98,14 @@ class BiCompFLCFL(Algorithm):
         everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
-            own, base = EF21().follow(self.uplink.decode(everywhere, common), base, cohort)
+            decoded = self.uplink.decode(everywhere, common)
+            self.uplink.check_finite(ctx.link, update, payload, decoded, common)
+            own, base = EF21().follow(decoded, base, cohort)
             mean = cohort.weight @ own
             metrics["memory/norm"] = lengths(local.value - own)
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
+            self.uplink.check_finite(ctx.link, update, payload, mean, common)
         step, optimizer = self.server.step(mean, state.optimizer)
         return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
 

@@ -96,7 +96,9 @@ class Components:
             common, change = replace(ctx.common(ADAPTER, some), layers=layers), (rows - known)[places][:, columns]
             nothing = own.init(some.size, change[0])
             payload, _ = own.encode(change, nothing, some, common, ctx.sender_key(ADAPTER))
-            received[places[:, None], columns] += own.decode(ctx.link.up(payload, Listed(numbers)), common)
+            decoded = own.decode(ctx.link.up(payload, Listed(numbers)), common)
+            own.check_finite(ctx.link, change, payload, decoded, common)
+            received[places[:, None], columns] += decoded
         return received
 
     def check_codec(self, uplink: Compressor, ranks: Tensor, tensors: Sequence[ParameterTensor]) -> None:

@@ -33,4 +33,6 @@ def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: 
     common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_decodable`: no memory
     payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     received = ctx.link.up(payload)
-    return uplink.decode(ctx.link.relay(received) if relay else received, common)
+    decoded = uplink.decode(ctx.link.relay(received) if relay else received, common)
+    uplink.check_finite(ctx.link, x, payload, decoded, common)
+    return decoded

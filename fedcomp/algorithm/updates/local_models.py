@@ -76,4 +76,5 @@ def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Conte
     payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     left = x - uplink.decode(payload, common)
     mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
+    uplink.check_finite(ctx.link, x, payload, mean, common)
     return mean, left

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fedcomp.config.schema import PARTS
+from fedcomp.config.schema import PARTS, RunConfig
 from fedcomp.core.choices import FOLDERS, choices
 from fedcomp.core.folders import part_name
 from fedcomp.core.validate import is_number
@@ -22,6 +23,14 @@ OTHER_WORDS = {
 """{what others call an option: its name here}."""
 RANGE = re.compile(r"(\d+)(?:-|\.\.|:)(\d+)")
 """0-3, 0..3, 0:3: what range(0,4) is in a grid."""
+FREE = frozenset(key.name for key in fields(RunConfig) if key.type in (str, str | None)) | {"vars", "figures"}
+"""Options of the run whose values may hold any text, also that of another option."""
+NEXT = re.compile(
+    rf"[\s,;]+'?(?=[~+]*(?:experiment|{'|'.join(key.name for key in fields(RunConfig))})(?:[.@/][\w.@/]*)?=)"
+)
+"""What stands before the name of another option in one text."""
+PLAIN = re.compile(r"(?:[-+.,\s\deE]|true|false|null)*")
+"""Values that are no text: numbers, true, false, null."""
 LISTED = 8
 """Choices that a message names."""
 
@@ -66,6 +75,18 @@ def blanks(arguments: Sequence[str]) -> str | None:
         pieces = [word, *arguments[torn + 1 : torn + (3 if after == "=" else 2)]]
         return f"a blank tears '{' '.join(pieces)}' apart: give {''.join(pieces)}"
     return f"'{word}' has no value: give {word}=VALUE (`fedcomp --help` lists the options)"
+
+
+def together(arguments: Iterable[str]) -> str | None:
+    """The error message for `rounds=5 seed=1` in one text, which is one option's value; None: there is none."""
+    for word in arguments:
+        first, *others = NEXT.split(word)
+        key, _, value = first.partition("=")
+        option = key.lstrip("~+")
+        if others and option not in FREE and ("." not in option or PLAIN.fullmatch(value)):
+            each = ", ".join(repr(one.strip("'")) for one in (first, *others))
+            return f"{word!r} is {len(others) + 1} options in one text: give each by itself, {each}"
+    return None
 
 
 def no_integer(name: str, value: str) -> str:

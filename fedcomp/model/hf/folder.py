@@ -42,13 +42,25 @@ class Loaded:
 
 
 def files_read(folder: Path) -> list[Path]:
-    """The files that `config_of` and `load` read, of those that are there."""
+    """The files that `config_of` and `load` read, of those that are there. ValueError: the index is damaged."""
     names = [CONFIG, "generation_config.json", INDEX]
-    if (folder / INDEX).is_file():
-        names += sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
-    else:
-        names.append(WEIGHTS)
+    names += _parts(folder) if (folder / INDEX).is_file() else [WEIGHTS]
     return [folder / name for name in names if (folder / name).is_file()]
+
+
+def _parts(folder: Path) -> list[str]:
+    """The files of weights that the folder's index names. ValueError: it names none."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        parts = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(parts, dict) or not parts or not all(isinstance(name, str) for name in parts.values()):
+            raise ValueError("it has no weight_map of weights and files")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"model.path={folder}: its {INDEX}, which says in which file each weight is, is damaged "
+            f"({first_line(error)}): copy the folder again, or save it again with save_pretrained"
+        ) from error
+    return sorted(set(parts.values()))
 
 
 def config_of(folder: Path) -> Any:

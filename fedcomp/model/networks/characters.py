@@ -109,9 +109,16 @@ def _checked(
     name: str, input_shape: Sequence[int], num_outputs: int, target_shape: Sequence[int], vocab_size: int | None
 ) -> tuple[int, bool]:
     """V, and whether every position has a target. ValueError unless the dataset is one of the next token."""
-    if vocab_size is None or num_outputs != vocab_size or tuple(target_shape) not in ((), tuple(input_shape)):
+    if vocab_size is None or tuple(target_shape) not in ((), tuple(input_shape)):
         raise ValueError(
             f"model={name} predicts the next of a sequence of tokens, which this dataset does not have: take "
-            "dataset=shakespeare, or another model"
+            "dataset=shakespeare, text or huggingface with a column of texts, or another model"
+        )
+    if num_outputs != vocab_size:
+        raise ValueError(
+            f"model={name} predicts the next of {vocab_size} tokens, but the texts of this dataset have {num_outputs} "
+            "classes: leave the label out (dataset=text: dataset.answer for dataset.label; huggingface: no "
+            "dataset.target; shakespeare: no dataset.role_as_label), or, for the classes, take model=hf or a "
+            "network of your own (model=module model.path=mine.Net)"
         )
     return vocab_size, bool(target_shape)

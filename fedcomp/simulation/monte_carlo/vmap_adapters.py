@@ -122,6 +122,8 @@ class VmappedLink(Link):
         ledger: of all repetitions. num_rows: M. num_clients: n, without padding. num_repetitions: R.
     """
 
+    both_ends = False
+
     def __init__(self, ledger: Ledger, num_rows: int, num_clients: int, num_repetitions: int) -> None:
         super().__init__(ledger)
         self._num_rows, self._num_clients, self._num_repetitions = num_rows, num_clients, num_repetitions

@@ -15,6 +15,7 @@ from fedcomp.model.hf.folder import files_read
 from fedcomp.model.hf.hf import network
 from fedcomp.wire import SharedKnowledge
 from tests.model.hf.networks import CLASSES, CONFIGS, KEY, LENGTH, PAD, VOCAB, built, module, tokens
+from tests.refused import one_line_error
 
 pytest.importorskip("transformers", reason="pip install 'fedcomp[hf]'")
 
@@ -211,6 +212,10 @@ def test_folders_that_cannot_be_read(folder, tmp_path) -> None:
     (damaged / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:500])
     with pytest.raises(ValueError, match="damaged cannot be read"):
         read(damaged)
+    for text in (b"", b"{", b"\xff\xfe\x00", b"[]", b"{}", b'{"weight_map": ["x"]}', b'{"weight_map": {"head": 3}}'):
+        (damaged / "model.safetensors.index.json").write_bytes(text)
+        with one_line_error(r"damaged: its model.safetensors.index.json, which says .* is damaged \(.+\): copy the fo"):
+            read(damaged)
     weights = load_file(folder / "model.safetensors")
     for name in ("model.layers.1.mlp.up_proj.weight", "lm_head.weight"):
         renamed = tmp_path / name
