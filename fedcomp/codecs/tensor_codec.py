@@ -7,7 +7,7 @@ and whose client is the sender. Shape legend: M senders of a step, N senders in 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,12 +15,14 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.config.instantiate import build_compressor
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.schema import READ_BESIDE
 from fedcomp.core.choices import choices
 from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.pytree import flatten, map_tensors, restore
+from fedcomp.core.validate import check_count, check_seed, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
 from fedcomp.wire import Payload, SharedKnowledge, WireError
@@ -79,6 +81,9 @@ class TensorCodec:
     ) -> None:
         if compressor.predicts:
             raise ValueError("a predictor is a memory of both ends of a run: take predictor=none, and feedback=error")
+        check_seed("seed", seed)
+        check_count("num_senders", num_senders, meaning="N, or None", or_null=True)
+        check_sender(sender, num_senders)
         self.compressor, self.seed, self.sender, self.num_senders = compressor, seed, sender, num_senders
         self.step, self.name = step, name
         self._dim = self._rows = 0  # of the memories: entries of a vector, senders
@@ -92,7 +97,8 @@ class TensorCodec:
         Args:
             layers: sizes of the parameter tensors that lie in it one after another; None: it is one.
         Raises:
-            ValueError: it is no tensor, or empty; or what is remembered is of another size, or would not be finite.
+            ValueError: it is no tensor of real numbers, or empty; or what is remembered is of another size, or would
+                not be finite.
         """
         if not isinstance(tensor, Tensor) or not tensor.numel():
             given = (
@@ -101,6 +107,8 @@ class TensorCodec:
                 else f"but is a {type(tensor).__name__}"
             )
             raise ValueError(f"what is sent must be a tensor of one entry or more, {given}")
+        if tensor.is_complex():
+            raise ValueError(f"what is sent must be real, and this tensor is {tensor.dtype}: send torch.view_as_real")
         x = tensor.detach().reshape(1, -1).to(torch.float32)
         if self._sent is None:
             self._sent, self._dim = self.compressor.init(1, x[0]), x.shape[1]
@@ -132,9 +140,11 @@ class TensorCodec:
     ) -> Tensor:
         """The float32 tensor of this shape that the message of `sender` in `step` says.
 
-        Raises WireError: it is no bytes, or the message is cut, damaged, of another codec or of another shape.
+        Raises:
+            ValueError: shape, step, sender or layers cannot be.
+            WireError: it is no bytes, or the message is cut, damaged, of another codec or of another shape.
         """
-        common = self._common([sender], math.prod(shape), layers, step, torch.device(device))
+        common = self._common([sender], num_entries(shape), layers, step, torch.device(device))
         return self.compressor.decode(self._read([data], common), common)[0].reshape(*shape)
 
     def mean(
@@ -153,19 +163,30 @@ class TensorCodec:
             messages: a message for each sender's number. weights: they sum to 1; None: all alike.
 
         Raises:
-            ValueError: `messages` are none.
+            ValueError: `messages` are none; or a sender has no weight, or is none of N; or what is remembered is of
+                another size, or of fewer senders; or as `decode`.
             WireError: as `decode`.
         """
         if not isinstance(messages, Mapping) or not messages:
             raise ValueError("messages must be the bytes of each sender by its number: {0: message.data, ...}")
         senders, where = sorted(messages), torch.device(device)
-        each = [1 / len(senders) if weights is None else weights[sender] for sender in senders]
+        each = _weights_of(senders, weights)
+        common = self._common(senders, num_entries(shape), layers, step, where)
         cohort = Cohort.of(senders, torch.tensor(each)).to(where)
-        common = self._common(senders, math.prod(shape), layers, step, where)
         payload = self._read([messages[sender] for sender in senders], common)
         if self._received is None:
             self._rows, self._dim = self.num_senders or senders[-1] + 1, common.dim
-            self._received = self.compressor.init(self._rows, torch.zeros(common.dim, device=where))
+            self._received = self._receivers_memory(self._rows, torch.zeros(common.dim, device=where))
+        if self._received.receiver.shape[1:].numel():
+            if common.dim != self._dim:
+                raise ValueError(
+                    f"this codec remembers tensors of {self._dim} entries, and these have {common.dim}: take a codec "
+                    "for each tensor"
+                )
+            if senders[-1] >= self._rows:
+                raise ValueError(
+                    f"this codec remembers {self._rows} senders, and here is sender {senders[-1]}: give num_senders"
+                )
         memory = _on(where, self._received)
         estimate, self._received = self.compressor.estimate(payload, memory, cohort, common)
         return estimate.reshape(*shape)
@@ -188,14 +209,24 @@ class TensorCodec:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
-        self.step, self._dim, self._rows = int(state["step"]), int(state["dim"]), int(state["rows"])
-        self._sent, self._received = self._restored(state["sent"], 1), self._restored(state["received"], self._rows)
+        """Go on from what `state_dict` gave. Raises ValueError: it gave something else, or with another compressor."""
+        lacking = {"step", "dim", "rows", "sent", "received"} - state.keys()
+        if lacking:
+            raise ValueError(
+                f"this is no state of a codec, it lacks {', '.join(sorted(lacking))}: give its state_dict()"
+            )
+        dim, rows, sent, received = int(state["dim"]), int(state["rows"]), state["sent"], state["received"]
+        if sent is not None:
+            sent = restore(self.compressor.init(1, torch.zeros(dim)), dict(sent))
+        if received is not None:
+            empty = self._receivers_memory(rows, torch.zeros(dim))
+            received = restore(empty, {**received, "sender": empty.sender})  # which had rows in older states
+        self.step, self._dim, self._rows = int(state["step"]), dim, rows
+        self._sent, self._received = sent, received
 
-    def _restored(self, tensors: Mapping[str, Tensor] | None, rows: int) -> Memory | None:
-        if tensors is None:
-            return None
-        return restore(self.compressor.init(rows, torch.zeros(self._dim)), dict(tensors))
+    def _receivers_memory(self, rows: int, like: Tensor) -> Memory:
+        """Empty memories of a receiver of `rows` senders: it needs none of what these have not sent."""
+        return replace(self.compressor, feedback=NoFeedback()).init(rows, like)
 
     def _read(self, messages: list[bytes], common: SharedKnowledge) -> Payload:
         if not all(isinstance(message, bytes | bytearray | memoryview) for message in messages):
@@ -214,6 +245,11 @@ class TensorCodec:
     def _common(
         self, senders: list[int], dim: int, layers: Sequence[int] | None, step: int, device: torch.device
     ) -> SharedKnowledge:
+        for sender in senders:
+            check_sender(sender, self.num_senders)
+        check_count("step", step, least=0)
+        if layers and (not all(map(is_whole, layers)) or min(layers) < 0 or sum(layers) != dim):
+            raise ValueError(f"layers={list(layers)} must be sizes that add up to the tensor's {dim} entries")
         ids = torch.tensor(senders, dtype=torch.int64, device=device)
         everybody = None
         if self.num_senders is not None:
@@ -225,6 +261,32 @@ class TensorCodec:
 
     def _key(self, step: int) -> Key:
         return run_key(self.seed, step, self.name)
+
+
+def check_sender(sender: object, num_senders: int | None) -> None:
+    """Raise ValueError unless this is the number of a sender; of N of them if N is known."""
+    most = math.inf if num_senders is None else num_senders - 1
+    check_count("sender", sender, least=0, most=most, meaning="its number among the senders")
+
+
+def num_entries(shape: Sequence[int]) -> int:
+    """D of a tensor of this shape. Raises ValueError: it is none."""
+    if not isinstance(shape, Sequence) or not all(is_whole(size) and size > 0 for size in shape):
+        raise ValueError(f"shape={shape} must be sizes of 1 or more: give tensor.shape")
+    return math.prod(shape)
+
+
+def _weights_of(senders: Sequence[int], weights: Mapping[int, float] | None) -> list[float]:
+    """Each sender's weight. Raises ValueError: one has none, or they do not sum to 1."""
+    if weights is None:
+        return [1 / len(senders)] * len(senders)
+    lacking = [sender for sender in senders if sender not in weights]
+    if lacking:
+        raise ValueError(f"weights lack sender {lacking[0]}: give one for each message")
+    each = [float(weights[sender]) for sender in senders]
+    if not math.isclose(sum(each), 1, rel_tol=1e-3):
+        raise ValueError(f"the weights of the messages sum to {sum(each):g}, and must to 1")
+    return each
 
 
 def run_key(seed: int, step: int, name: str) -> Key:

@@ -163,6 +163,8 @@ class Peer:
             raise Gone(f"{self.name} sent nothing for {self._patience:g} s") from error
         except EOFError as error:
             raise Gone(f"{self.name} is gone") from error
+        except (MemoryError, OverflowError) as error:  # of a length that is no length
+            raise Gone(f"{self.name} is gone: {TOO_LONG}") from error
         except OSError as error:
             wrong = TOO_LONG if "bad message" in str(error) else error.strerror or error
             raise Gone(f"{self.name} is gone: {wrong}") from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcomp.participation.absent import read_absent
-from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.atomic_write import explained, sync, write_atomically
 from fedcomp.remote.frames import Gone
 
 ABSENT, KEPT = "absent.json", "kept.jsonl"
@@ -84,8 +84,10 @@ class Kept:
         if self.folder is not None:
             path = self.folder / KEPT
             if away:
-                with path.open("a") as file:
-                    file.writelines(_line(one, away) for one in self._rounds)
+                with explained(path):
+                    with path.open("a") as file:
+                        file.writelines(_line(one, away) for one in self._rounds)
+                    sync(path)
             else:
                 path.unlink(missing_ok=True)
             if self.absent:

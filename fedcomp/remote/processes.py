@@ -60,7 +60,8 @@ class ServerProcess(ProcessContext):
         end, num = self._end, len(simulation.shards.sizes)
         remote = ServerSimulation.of(simulation, end)
         end.may_go_on, end.kept = can_leave_out(simulation) and not self._need_all, Kept(self._place.path)
-        resumes = (self._place.path / CHECKPOINT).exists()
+        last = self._place.path / CHECKPOINT
+        resumes = last.exists() or checkpoint.before(last).exists()
         wait = self._patience if resumes and end.may_go_on else None
         limit = "" if wait is None else f", {wait:g} s at most"
         self._say(f"waiting for {num} clients at {end.address}{limit}: fedcomp-join ... --client 0 to {num - 1}")
@@ -83,10 +84,12 @@ def serve(
     try:
         lines = train(config, ServerProcess(end, place, need_all, patience, say))
     except BaseException as error:
-        end.close(stop=" ".join(str(error).split()) or type(error).__name__)
+        end.close(stop=why(error))
         raise
     end.close(end=True)
     carried = end.carried
+    if not carried.messages:
+        return lines
     again = f"; {carried.again:,} more in rounds made again" if carried.again else ""
     say(f"bytes of {carried.messages:,} messages: {carried.up:,} up, {carried.down:,} down{again}")
     if end.kept.absent:
@@ -123,10 +126,17 @@ def join(config: DictConfig, client: int, connect: Callable[[Hello], ClientEnd],
                 keep_number(folder, end.number)
                 follow(RemoteSimulation.of(simulation, end), end, path, config_hash)
             except BaseException as error:
-                end.close(why=" ".join(str(error).split()) or "it was interrupted")
+                end.close(why=why(error))
                 raise
             end.close()
     say(f"client {client}: the run has ended")
+
+
+def why(error: BaseException) -> str:
+    """Why this process ends, in one line for the other ends."""
+    if isinstance(error, KeyboardInterrupt):
+        return "it was interrupted"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def follow(simulation: RemoteSimulation, end: ClientEnd, path: Path, config_hash: str) -> None:

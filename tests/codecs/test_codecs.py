@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -120,6 +120,56 @@ def test_a_memory_is_of_one_tensor_and_stays_finite() -> None:
     with pytest.raises(ValueError, match="a value that is not finite"):
         sender.encode(X / 0)
     assert all(torch.equal(before[name], one) for name, one in sender.state_dict()["sent"].items())
+
+
+def test_a_receiver_remembers_its_senders_and_no_others() -> None:
+    receiver = fc.codec("randk_temporal", fraction=0.1)
+    messages = {number: fc.codec("randk_temporal", fraction=0.1, sender=number).encode(X).data for number in (0, 1, 5)}
+    receiver.mean({number: messages[number] for number in (0, 1)}, X.shape, step=0)
+    with pytest.raises(ValueError, match="remembers 2 senders, and here is sender 5: give num_senders"):
+        receiver.mean({number: messages[number] for number in (0, 5)}, X.shape, step=0)  # whose row was that of 1
+    with pytest.raises(ValueError, match=f"remembers tensors of {X.numel()} entries, and these have 50: take a codec"):
+        receiver.mean({0: fc.codec("randk_temporal", fraction=0.1).encode(X.reshape(-1)[:50]).data}, (50,), step=1)
+    known = fc.codec("randk_temporal", fraction=0.1, num_senders=6)
+    known.mean({number: messages[number] for number in (0, 5)}, X.shape, step=0)
+    assert known.state_dict()["received"]["receiver"].shape == (6, X.numel())
+
+
+def test_a_receiver_keeps_no_memory_of_the_senders() -> None:
+    options: dict[str, Any] = {"fraction": 0.1, "feedback": "error"}
+    message = fc.codec("topk", sender=2, **options).encode(X)
+    receiver = fc.codec("topk", **options)
+    mean = receiver.mean({2: message.data}, X.shape, step=0)
+    state = receiver.state_dict()
+    assert all(not tensor.numel() for tensor in state["received"].values())
+    older = {**state, "received": {**state["received"], "sender": torch.zeros(3, X.numel())}}
+    again = fc.codec("topk", **options)
+    again.load_state_dict(older)
+    assert torch.equal(again.mean({2: message.data}, X.shape, step=0), mean)
+
+
+def test_numbers_that_cannot_be_are_refused_in_a_line() -> None:
+    data, receiver = fc.codec("qsgd").encode(X).data, fc.codec("qsgd")
+    both = {0: data, 1: data}
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: fc.codec("qsgd", sender=1.5), "sender=1.5 must be a whole number, 0 or more"),
+        (lambda: fc.codec("qsgd", sender=5, num_senders=2), "sender=5 must be a whole number from 0 to 1"),
+        (lambda: fc.codec("qsgd", seed="a"), "seed=a must be a whole number"),
+        (lambda: fc.codec("qsgd", num_senders=0), "num_senders=0 must be a whole number"),
+        (lambda: receiver.encode(X.to(torch.complex64)), "must be real, and this tensor is torch.complex64"),
+        (lambda: receiver.encode(X, layers=[600, -80]), "must be sizes that add up to the tensor's 520 entries"),
+        (lambda: receiver.decode(data, X.shape, step=0, sender=0, layers=[10]), "layers=.10. must be sizes that add"),
+        (lambda: receiver.decode(data, X.shape, step=-1, sender=0), "step=-1 must be a whole number"),
+        (lambda: receiver.decode(data, X.shape, step=0, sender="0"), "sender=0 must be a whole number"),
+        (lambda: receiver.decode(data, 520, step=0, sender=0), "shape=520 must be sizes of 1 or more"),
+        (lambda: receiver.decode(data, (-1,), step=0, sender=0), "must be sizes of 1 or more: give tensor.shape"),
+        (lambda: receiver.mean(both, X.shape, step=0, weights={0: 1.0}), "weights lack sender 1"),
+        (lambda: receiver.mean(both, X.shape, step=0, weights={0: 1.0, 1: 1.0}), "messages sum to 2, and must to 1"),
+        (lambda: receiver.load_state_dict({}), "no state of a codec, it lacks dim, received, rows, sent, step"),
+    ]
+    for call, line in wrong:
+        with pytest.raises(ValueError, match=line):
+            call()
 
 
 def test_lengths_that_the_layout_decides() -> None:

@@ -5,6 +5,7 @@ import fcntl
 import os
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedcomp.config.compose import compose
+from fedcomp.config.factory import build_simulation
 from fedcomp.records.checkpoint import Checkpoint, save
 from fedcomp.records.run_folder import LOCK, owned
 from fedcomp.remote import frames
 from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.door import Door
 from fedcomp.remote.frames import Address, Gone, Peer
-from fedcomp.remote.processes import join, states
+from fedcomp.remote.processes import ServerProcess, join, states, why
 from fedcomp.remote.run_number import drawn_number, keep_number, number_of
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.training.place import RunPlace
@@ -97,6 +100,22 @@ def test_connections_that_cannot_be_accepted_are_an_error(monkeypatch: pytest.Mo
         Door(HERE, KEY).next(20)
 
 
+def test_a_run_that_resumes_from_the_checkpoint_before_waits_for_patience_alone(tmp_path: Path) -> None:
+    """The server was killed while it replaced its last one; and a run of its own number begins only once."""
+    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path}", "wire=tcp", "quiet=true"]
+    config, said, waits = compose(words), list[str](), list[float | None]()
+    place, end = RunPlace(config), ServerEnd(HERE, KEY)
+    end.gather = lambda num, run, number, wait: waits.append(wait)  # type: ignore[method-assign]
+    simulation, _ = build_simulation(config, torch.device("cpu"))
+    place.path.mkdir(parents=True)
+    for name in ("config.yaml", "checkpoint-before.pt"):
+        (place.path / name).touch()
+        ServerProcess(end, place, need_all=False, patience=7.0, say=said.append).distribute(simulation, None, None)
+    assert waits == [None, 7.0]
+    assert ", 7 s at most" in said[1]
+    end.close(end=True)
+
+
 def test_a_client_that_left_is_waited_for() -> None:
     """Before the last one has come."""
     end, said = ServerEnd(HERE, KEY), list[str]()
@@ -105,6 +124,8 @@ def test_a_client_that_left_is_waited_for() -> None:
     waiting.start()
     ClientEnd(end.address, KEY, Hello(0, RUN)).close()
     other = ClientEnd(end.address, KEY, Hello(1, RUN))
+    waiting.join(0.3)
+    assert waiting.is_alive()  # or nobody would answer the next one
     again = ClientEnd(end.address, KEY, Hello(0, RUN))
     waiting.join(20)
     assert not waiting.is_alive()
@@ -138,6 +159,12 @@ def test_another_server_is_named(greeting: bytes, monkeypatch: pytest.MonkeyPatc
         threading.Thread(target=lambda: other.accept()[0].sendall(greeting), daemon=True).start()
         with pytest.raises(Gone, match=f"there is no server at {address}: it does not answer as fedcomp-serve does"):
             ClientEnd(address, KEY, Hello(0, RUN), wait=0)
+
+
+def test_why_a_process_ends_is_one_line() -> None:
+    assert why(KeyboardInterrupt()) == "it was interrupted"
+    assert why(ValueError("its disk\nis full")) == "its disk is full"
+    assert why(AssertionError()) == "AssertionError"
 
 
 def test_ipv6() -> None:
@@ -176,6 +203,17 @@ def test_a_server_may_have_more_than_a_thousand_clients() -> None:
         there.close()
         with pytest.raises(Gone, match="client 1050 is gone"):
             peer.check_there()
+        peer.close()
+
+
+@pytest.mark.parametrize("header", [struct.pack("!iQ", -1, 1 << 62), struct.pack("!iQ", -1, (1 << 64) - 1)])
+def test_a_length_that_is_none_is_a_line(header: bytes) -> None:
+    """Where any length would do: while a round is given up, whose messages are dropped."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as there:
+        peer = Peer(Connection(server.accept()[0].detach()), "client 1")
+        there.sendall(header)
+        with pytest.raises(Gone, match="client 1 is gone: a message is longer than any that it may send"):
+            peer.next()
         peer.close()
 
 

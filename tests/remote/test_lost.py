@@ -13,6 +13,7 @@ import torch
 from fedcomp.core.pytree import flatten
 from fedcomp.participation.absent import WithoutAbsent, read_absent
 from fedcomp.records.run_folder import clear, owned
+from fedcomp.remote import kept
 from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Gone
 from fedcomp.remote.kept import ABSENT, Kept
@@ -23,6 +24,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
 from tests.forked import context
+from tests.raising import raising
 from tests.remote.ends import HERE, KEY, PATIENCE, RUN, gathered, until_somebody_came
 from tests.thorough import thorough
 
@@ -164,6 +166,14 @@ def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
         again.since(0, [2], 5)  # it was there, and nothing was kept for it
     again.save(())
     assert not (tmp_path / "kept.jsonl").exists()
+
+
+def test_a_disk_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = Kept(tmp_path)
+    rounds.begin(0, (1,), range(3))
+    monkeypatch.setattr(kept, "sync", raising(OSError(28, "No space left on device")))
+    with pytest.raises(ValueError, match=r"cannot write .*kept.jsonl: No space left on device"):
+        rounds.save((1,))
 
 
 class Told:
