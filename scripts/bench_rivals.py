@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("job", choices=("J1", "J2"), help="see bench_jobs.py")
     parser.add_argument("rounds", type=int, nargs="?", default=20, help="of each side in each turn")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help="fedcomp alone, in so many threads: the seconds of each round")
     options = parser.parse_args()
     if options.threads:
         rounds_of_fedcomp(options.job, options.rounds, options.threads)

@@ -16,6 +16,7 @@ from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
+from fedcomp.core.folders import name_of
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.ranges import CheckedOptions
 from fedcomp.evaluation.personal import PersonalModels
@@ -216,6 +217,11 @@ class Algorithm(CheckedOptions, ABC):
                 "fields so, or override evaluation_models"
             ) from None
         return {"test": Models(theta[None], stats[None])}
+
+    @property
+    def config_name(self) -> str:
+        """The name by which it is chosen, for errors: that of its file, unless several choices have one class."""
+        return name_of(self)
 
     personalised: ClassVar[bool] = False
     """Whether every client has a model of its own, which its own samples judge, and there is no common one."""

@@ -22,17 +22,17 @@ def check_model(algorithm: Algorithm, model: AnyModel, precision: str) -> None:
     if learns != kind:
         remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {kind}"
         raise ValueError(
-            f"algorithm={name_of(algorithm)} needs a model of kind {learns}, but the model is of kind {kind}: "
+            f"algorithm={algorithm.config_name} needs a model of kind {learns}, but the model is of kind {kind}: "
             f"take {remedy}"
         )
     if algorithm.exact_losses and precision != "fp32":
         raise ValueError(
-            f"algorithm={name_of(algorithm)} takes differences of nearly equal losses, which precision={precision} "
+            f"algorithm={algorithm.config_name} takes differences of nearly equal losses, which precision={precision} "
             "would round away: take precision=fp32"
         )
     if algorithm.exact_losses and any(one.dtype is torch.bfloat16 for one in frozen_of(model).values()):
         raise ValueError(
-            f"algorithm={name_of(algorithm)} takes differences of nearly equal losses, which frozen weights in "
+            f"algorithm={algorithm.config_name} takes differences of nearly equal losses, which frozen weights in "
             "bfloat16 would round away: take them in float32, by model.dtype=float32"
         )
 
@@ -43,14 +43,14 @@ def check_parts(algorithm: Algorithm) -> None:
         part = vars(algorithm)[group]
         if not isinstance(part, kind):
             raise ValueError(
-                f"algorithm={name_of(algorithm)} needs {group}={kind.__module__.split('.')[-1]}, but "
+                f"algorithm={algorithm.config_name} needs {group}={kind.__module__.split('.')[-1]}, but "
                 f"{group}={name_of(part)} was chosen: leave {group} out, or take another algorithm"
             )
     for name, compressor in algorithm.compressors.items():
         if compressor.predicts and not algorithm.predicts:
             group = "compressor" if name == "uplink" else name
             raise ValueError(
-                f"algorithm={name_of(algorithm)} has memories of its own, or sends what cannot be predicted: "
+                f"algorithm={algorithm.config_name} has memories of its own, or sends what cannot be predicted: "
                 f"take {group}.predictor=none, or algorithm=fedavg"
             )
 
@@ -60,7 +60,7 @@ def check_participation(algorithm: Algorithm, participation: Participation, num_
     idle = some_idle(participation, num_clients, rounds)
     if algorithm.full_participation and idle:
         raise ValueError(
-            f"algorithm={name_of(algorithm)} needs every client in every round, but participation="
+            f"algorithm={algorithm.config_name} needs every client in every round, but participation="
             f"{name_of(participation)} leaves some out: take participation=full"
         )
     algorithm.check_cohort(cohort_size(participation, num_clients, rounds))
@@ -82,7 +82,7 @@ def check_deadline(algorithm: Algorithm, network: Network, model: AnyModel) -> N
     """
     if network.deadline is None:
         return
-    name, given = name_of(algorithm), f"network.deadline={network.deadline}"
+    name, given = algorithm.config_name, f"network.deadline={network.deadline}"
     if algorithm.full_participation:
         raise ValueError(
             f"{given} leaves late clients out, but algorithm={name} needs every client in every round: leave the "

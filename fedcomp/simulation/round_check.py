@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Metrics
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.folders import name_of
 from fedcomp.core.pytree import flatten
 
 
@@ -26,7 +25,7 @@ def checked_round(algorithm: Algorithm, returned: Any, before: dict[str, str], c
     resumed; a metric is no scalar, nor one value a client or of the server; a method with a local solver gives no
     `train/loss`.
     """
-    where = f"algorithm={name_of(algorithm)}, round"
+    where = f"algorithm={algorithm.config_name}, round"
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
         raise ValueError(f"{where} returned {_described(returned)}, but must return (state, a dict of metrics)")
     new, metrics = returned
@@ -54,7 +53,7 @@ def checked_round(algorithm: Algorithm, returned: Any, before: dict[str, str], c
 
 def check_models(algorithm: Algorithm, models: Any) -> None:
     """Raise ValueError unless these are models to evaluate, of which one is called `test`."""
-    where = f"algorithm={name_of(algorithm)}, evaluation_models"
+    where = f"algorithm={algorithm.config_name}, evaluation_models"
     if not isinstance(models, Mapping) or "test" not in models:
         raise ValueError(f"{where} must return a dict of Models by name, of which `test` is the main one")
     for name, one in models.items():

@@ -12,7 +12,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, AskedNumRounds, Context, Metrics, Models, Setup
 from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort, Everyone, Listed
-from fedcomp.core.folders import name_of
 from fedcomp.core.pytree import shares_memory
 from fedcomp.dataset.contract import NO_TARGET, Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
@@ -243,7 +242,7 @@ class Simulation:
         """
         if self.per_client is None:
             if self.algorithm.personalised:
-                name = name_of(self.algorithm)
+                name = self.algorithm.config_name
                 raise ValueError(
                     f"algorithm={name} trains a model for each client, which its own samples judge, and none that "
                     "evaluation=pooled could: take evaluation=per_client"

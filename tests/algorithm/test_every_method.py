@@ -68,6 +68,10 @@ REFUSED = [
     (f"cser {SOME}", "algorithm=cser needs every client in every round, but participation=uniform leaves some out"),
     (f"liec {SOME}", "algorithm=liec needs every client in every round, but participation=uniform leaves some out"),
     (f"streaming_diloco client.steps=2 {SOME}", "algorithm=streaming_diloco needs every client in every round"),
+    *(
+        (f"{name} {SOME}", f"algorithm={name} needs every client in every round")
+        for name in ("dasha", "marina", "marina_p", "m3")
+    ),
     (f"cser {COINS}", "needs every client in every round, but participation=bernoulli leaves some out"),
     ("fedavg_svrg num_clients=443 dataset=diabetes model=linear dataset.test_fraction=0", "but only 442 training"),
 ]

@@ -28,6 +28,7 @@ def test_the_readme_counts_the_methods() -> None:
     codecs, algorithms = (len(list((ROOT / "conf" / group).glob("*.yaml"))) for group in ("compressor", "algorithm"))
     variants = 2  # sign_model and topk_index are options of sign and topk
     assert f"{codecs - variants} codecs and {algorithms} algorithms" in " ".join(PAGES["README.md"].split())
+    assert f"| codecs | {codecs - variants}, in either direction |" in PAGES["docs/compare.md"]
 
 
 @looped("group", ["algorithm", "compressor"])

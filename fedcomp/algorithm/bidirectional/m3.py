@@ -144,6 +144,11 @@ class M3(Algorithm):
             )
         self._check_codecs(self.uplink.codec, self.downlink.codec)
 
+    @property
+    def config_name(self) -> str:
+        """`marina_p` with the options that make it that, else `m3`."""
+        return "marina_p" if self.p_up == self.beta == 1 else "m3"
+
     def _check_codecs(self, up: Codec, down: Codec) -> None:
         if not down.unbiased:
             raise ValueError(f"M3 needs an unbiased downlink, not {type(down).__name__}: take permk, randk or qsgd")

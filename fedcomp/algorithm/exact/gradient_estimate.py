@@ -93,6 +93,11 @@ class GradientEstimate(Algorithm):
                 "randk, permk or qsgd"
             )
 
+    @property
+    def config_name(self) -> str:
+        """`dasha` or `marina`."""
+        return self.estimate
+
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> GradientEstimateState:
         """The first model; the first round computes the first gradients."""
         check_no_stats(self.estimate.upper(), stats)
