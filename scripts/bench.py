@@ -29,6 +29,7 @@ from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
+from scripts.arguments import device_here, one_of
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
 from scripts.figures import keep
@@ -149,9 +150,11 @@ def _ask(process: subprocess.Popen[str]) -> float:
 def main() -> None:
     """Print the table, or serve one side of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", help=f"of {' '.join(JOBS)}; default: {' '.join(CPU_JOBS)}, on a GPU all")
+    parser.add_argument(
+        "jobs", nargs="*", type=one_of(JOBS), help=f"of {' '.join(JOBS)}; default: {' '.join(CPU_JOBS)}, on a GPU all"
+    )
     parser.add_argument("--repeats", type=int, default=9, help="measurements of each side of a job")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number>")
+    parser.add_argument("--device", type=device_here, default="cpu", help="cpu, cuda or cuda:<number>")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of our products")
     parser.add_argument("--rounds", type=int, help="rounds of a measurement; each job's own number by default")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each job to, as a line of JSON")

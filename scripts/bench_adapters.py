@@ -41,6 +41,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
+from scripts.arguments import one_of
 
 SIDES = ("PEFT", "fedcomp")
 CLIENTS, LENGTH, VOCAB, RANK, ALPHA, LR = 10, 128, 259, 4, 8, 1e-3
@@ -190,7 +191,7 @@ def compare(name: str, repeats: int, at_once: int | None) -> str:
 def main() -> None:
     """Print the table, or serve one side of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", default=list(JOBS), help=f"of {' '.join(JOBS)}")
+    parser.add_argument("jobs", nargs="*", type=one_of(JOBS), default=list(JOBS), help=f"of {' '.join(JOBS)}")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of each side that count")
     parser.add_argument("--at-once", type=int, help="clients of fedcomp's that go through the network at once")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)

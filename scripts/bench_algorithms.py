@@ -36,6 +36,7 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
+from scripts.arguments import one_of
 
 CLIENTS, BATCH, STEPS = 10, 64, 10
 GOALS = dict.fromkeys(("doublesqueeze", "memsgd", "neolithic", "cser", "liec", "m3"), 1.10)
@@ -80,7 +81,9 @@ def rounds(algorithm: str, like: str) -> Callable[[], float]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("methods", nargs="*", default=tuple(GOALS), help=f"of {', '.join(GOALS)}; all by default")
+    parser.add_argument(
+        "methods", nargs="*", type=one_of(GOALS), default=tuple(GOALS), help=f"of {', '.join(GOALS)}; all by default"
+    )
     parser.add_argument("--repeats", type=int, default=9, help="rounds of each side")
     options = parser.parse_intermixed_args()
     keep_freed_memory()

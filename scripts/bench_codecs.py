@@ -31,6 +31,7 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.packing import layout, pack, unpack
+from scripts.arguments import device_here
 from scripts.figures import keep
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -108,7 +109,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10, help="rows")
     parser.add_argument("--repeats", type=int, default=7, help="measurements of each codec")
     parser.add_argument("--quick", action="store_true", help="two clients of 200,000 entries, three measurements")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", type=device_here, default="cpu", help="cpu or cuda")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each codec to, as a line of JSON")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()

@@ -21,6 +21,7 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.process_settings import set_determinism
 from fedcomp.simulation.autotune.timing_cache import seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
+from scripts.arguments import device_here, one_of
 from scripts.bench_jobs import JOBS
 from scripts.figures import keep
 
@@ -49,8 +50,8 @@ def measure(operation: TunableOperation, device: torch.device) -> dict[str, tupl
 def main(arguments: list[str] | None = None) -> None:
     """Print and keep a row for each form of each convolution."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("jobs", nargs="*", default=["J2", "J4", "J3", "PFL"])
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("jobs", nargs="*", type=one_of(JOBS), default=["J2", "J4", "J3", "PFL"])
+    parser.add_argument("--device", type=device_here, default="cuda")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS)
     parser.add_argument("--figures", type=Path, help="file to append figures to, as lines of JSON")
     options = parser.parse_args(arguments)

@@ -17,6 +17,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.core.accelerated import AGREES, Verdicts, judged_by
+from scripts.arguments import device_here, one_of
 from scripts.bench_jobs import JOBS, Job, fedcomp_side
 from scripts.figures import keep
 
@@ -50,8 +51,8 @@ def milliseconds(job: Job, device: torch.device, precision: str, repeats: int, v
 def main(arguments: list[str] | None = None) -> None:
     """Print and keep a row for each form of each job."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("jobs", nargs="*", default=["J1", "J2", "J4", "GR"])
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("jobs", nargs="*", type=one_of(JOBS), default=["J1", "J2", "J4", "GR"])
+    parser.add_argument("--device", type=device_here, default="cuda")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int)

@@ -25,6 +25,7 @@ from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts, probability
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from scripts.arguments import device_here
 from scripts.figures import keep
 
 CASES = (
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=1_933_258, help="entries; 61706 for LeNet-5")
     parser.add_argument("--repeats", type=int, default=7, help="measurements of each case")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", type=device_here, default="cpu", help="cpu or cuda")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each case to, as a line of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)

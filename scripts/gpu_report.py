@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from scripts.arguments import device_here  # noqa: E402
 from scripts.figures import read  # noqa: E402
 
 SMALL_LIMIT = 300.0
@@ -212,7 +213,7 @@ def report(chosen: list[Part], out: Path, seconds: float) -> list[Result]:
 def main(arguments: list[str] | None = None) -> int:
     """Run all parts; 1 unless all passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda", help="cpu or cuda")
+    parser.add_argument("--device", type=device_here, default="cuda", help="cpu or cuda")
     parser.add_argument("--out", type=Path, default=Path("gpu-report"), help="folder of the report and the logs")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="parts whose names begin with one of these")
     parser.add_argument("--minutes", type=float, default=30.0, help="for all parts together")

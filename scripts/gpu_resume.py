@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from fedcomp.records.metrics_file import read_lines
+from scripts.arguments import device_here
 
 CLIENTS = ["partition=dirichlet", "participation=bernoulli", "num_clients=10", "client.momentum=0.9", "compressor=topk"]
 COMMON = ["pictures=false", "quiet=true", "compressor.feedback=error", "seed=1"]
@@ -26,7 +27,7 @@ def main() -> int:
     """Run both; 1 if they differ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="of the run, such as dataset=mnist model=lenet5")
-    parser.add_argument("--device", default="cuda", help="cpu or cuda")
+    parser.add_argument("--device", type=device_here, default="cuda", help="cpu or cuda")
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_intermixed_args()
     overrides = [*CLIENTS, *COMMON, f"device={options.device}", f"rounds={options.rounds}", *options.overrides]
