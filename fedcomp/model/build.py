@@ -35,7 +35,6 @@ from fedcomp.model.flat import (
 )
 from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.model.module_check import check_module, note_trial
-from fedcomp.model.networks.module import own
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
@@ -133,7 +132,9 @@ def build(
 def _name(factory: Factory) -> str:
     """What errors call the model: its class or function, or the user's own."""
     if isinstance(factory, functools.partial):
-        return str(factory.keywords.get("path")) if factory.func is own else _name(factory.func)
+        ours = str(getattr(factory.func, "__module__", "")).startswith("fedcomp.")
+        given = [factory.keywords.get(key) for key in ("path", "name") if ours]  # of one's own, a folder, torchvision's
+        return str(next((name for name in given if name is not None), None) or _name(factory.func))
     return getattr(factory, "__name__", type(factory).__name__)
 
 
@@ -196,6 +197,8 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
     got = tuple(outputs.shape)
     if got != (len(x), *output_shape):
         remedy = f"; set its number of outputs to {output_shape[0]}" if len(output_shape) == 1 else ""
+        if len(output_shape) == 3:
+            remedy = ", a class for each pixel: take model=bisenetv2, or a network that gives [B, classes, H, W]"
         raise ValueError(f"model {name} gives outputs of shape {got[1:]}, the dataset needs {output_shape}{remedy}")
 
 

@@ -34,7 +34,8 @@ class Natural(Partition):
         if owners is None:
             raise ValueError(
                 "partition=natural makes every owner of samples a client, but this dataset does not say who owns them: "
-                "take a dataset that does (shakespeare, or csv and image_folder with dataset.owner), or partition=iid"
+                "take a dataset that does (shakespeare; csv, text, huggingface, image_folder with dataset.owner), or "
+                "partition=iid"
             )
         numbers, sizes = owners.unique(return_counts=True)
         kept = numbers[sizes >= self.min_size]

@@ -217,7 +217,7 @@ TOGETHER = [
     ("algorithm=mean_estimation dataset=digits", "set num_clients=1600, or take partition=iid"),
     ("num_clients=2000", "client 1600 would hold no data"),
     ("partition=dirichlet dataset=diabetes", "take partition=iid"),
-    ("dataset=digits partition=natural", "partition=natural makes every owner of samples a client, but"),
+    ("dataset=digits partition=natural", "(shakespeare; csv, text, huggingface, image_folder with dataset.owner), or"),
     ("model=lenet5", "lenet5"),
     ("dataset=digits model=char_lstm", "model=char_lstm predicts the next of a sequence of tokens"),
     ("dataset=digits model=bisenetv2", "model=bisenetv2 is for segmentation, the dataset's task is classification"),
@@ -225,6 +225,10 @@ TOGETHER = [
     (
         "dataset=shapes dataset.size=32 model=lenet5",
         "model lenet5 gives outputs of shape (5,), the dataset needs (5, 32",
+    ),
+    (
+        "dataset=shapes dataset.size=32 model=torchvision model.name=squeezenet1_1",
+        "model squeezenet1_1 gives outputs of shape (5,), the dataset needs (5, 32, 32), a class for each pixel: take",
     ),
     ("SHAPES partition=natural", "partition=natural makes every owner of samples a client, but"),
     (
