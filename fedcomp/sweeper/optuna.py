@@ -5,15 +5,16 @@ ask-and-tell interface, which is kept stable, and adds what a search over long r
 """
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import CheckedOptions, Whole
-from fedcomp.objective.objectives import Objective
+from fedcomp.objective.objectives import Direction, Objective
 from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space, unread
 from fedcomp.sweeper.slots import Slot, slot
@@ -24,6 +25,8 @@ SLOT = "slot"
 SEED_STEP = 1_000_003
 """Between the samplers' seeds of commands that share a study."""
 NO_NUMBER = "the record holds no such number"
+ADDRESS = re.compile(r"(?<= object) at 0x[0-9a-f]+")
+"""Where an object of a plain class lies in memory, which is another place in each process."""
 MAX_WITHOUT_VALUE = 2
 """After so many finished trials without a number for the objective no more are run."""
 
@@ -53,10 +56,11 @@ class Optuna(CheckedOptions):
         An objective that cannot read the record of a finished run ends it, failed; the points come first next time.
 
         Raises:
-            ValueError: no optuna; nothing to search; the study's file holds another search, or another command works
-                on it.
+            ValueError: no optuna; nothing to search; an objective that a search cannot take; the study's file holds
+                another search, or another command works on it.
         """
         optuna = _optuna()
+        _check_objective(objective)
         domains = {key: _distribution(optuna, domain) for key, domain in space.items()}
         if not domains:
             raise ValueError("sweeper=optuna has nothing to search: give interval(low,high) or a list of values")
@@ -64,7 +68,7 @@ class Optuna(CheckedOptions):
             raise ValueError("sweeper=optuna would choose the luckiest seed: give one seed")
         alone = self.storage is not None and not self.shared
         with nullcontext() if alone else slot(Path(self.folder), self.study, self.shared) as own:
-            search = {"settings": fixed, "space": str(dict(space)), "objective": str(objective)}
+            search = {"settings": fixed, "space": str(dict(space)), "objective": described(objective)}
             study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials), own.number if own else 0)
             while trials := self._next(optuna, study, domains, own):
@@ -106,7 +110,7 @@ class Optuna(CheckedOptions):
             raise ValueError(f"{where} cannot be opened: {first_line(error)}") from error
         known = study.user_attrs
         for name, value in search.items():
-            if known.get(name, value) != value:
+            if ADDRESS.sub("", known.get(name, value)) != value:
                 raise ValueError(
                     f"study {self.study} was begun with {name} {known[name] or 'left as they are'}, and this command "
                     f"has {value or 'them left as they are'}: give sweeper.study=<another name>"
@@ -162,6 +166,28 @@ class Optuna(CheckedOptions):
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")
+
+
+def described(objective: Objective | Pareto) -> str:
+    """An objective in a text that is the same in every process: of a plain class its name and its attributes."""
+    text = ADDRESS.sub("", str(objective))
+    options = vars(objective) if text != str(objective) else {}
+    return text + (f" with {options}" if options else "")
+
+
+def _check_objective(objective: Objective | Pareto) -> None:
+    """Raise ValueError for an objective of one's own that does not say which way is better, or cannot show a value."""
+    if isinstance(objective, Pareto):
+        return
+    try:
+        way, _ = objective.direction, objective.show
+    except AttributeError as error:
+        raise ValueError(
+            f"{first_line(error)}: an objective of your own has direction = 'maximize' or 'minimize', and a method "
+            "show(self, value), the number as text for people"
+        ) from error
+    if way not in get_args(Direction):
+        raise ValueError(f"objective {type(objective).__name__} has direction={way!r}, but must maximize or minimize")
 
 
 def _distribution(optuna: Any, domain: Choices | Interval) -> Any:

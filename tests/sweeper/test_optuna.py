@@ -14,6 +14,7 @@ from fedcomp.sweeper.contract import Choices, Interval, Result
 from fedcomp.sweeper.optuna import Optuna
 from fedcomp.sweeper.slots import slot
 from tests.looped import looped
+from tests.refused import one_line_error
 
 pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
 SPACE = {"client.lr": Interval(0.001, 10, log=True), "compressor": Choices(("topk", "sign"))}
@@ -116,6 +117,36 @@ def test_a_point_whose_record_was_not_read_comes_first_when_the_objective_is_rig
     report = _study(tmp_path, n_trials=3).sweep(SPACE, hill, BestAccuracy())
     assert (report.failed, len(hill.asked)) == (False, 3)
     assert hill.asked[0] == asked[0]
+
+
+class Plain:
+    """An objective of one's own, no dataclass, with an option."""
+
+    direction = "maximize"
+
+    def __init__(self, of: str) -> None:
+        self.of = of
+
+    def show(self, value: float) -> str:
+        return f"{value:.2f}"
+
+
+def test_an_objective_of_ones_own_is_the_same_in_the_next_process(tmp_path: Path) -> None:
+    for trials in (1, 2):
+        report = _study(tmp_path, n_trials=trials).sweep(SPACE, Hill(), Plain("a"))  # type: ignore[arg-type]
+    assert report.message.startswith("best of 2 trials: ")
+    with pytest.raises(ValueError, match="was begun with objective <.*Plain object> with {'of': 'a'}, and this comm"):
+        _study(tmp_path, n_trials=3).sweep(SPACE, Hill(), Plain("b"))  # type: ignore[arg-type]
+
+
+def test_an_objective_that_a_search_cannot_take_is_named(tmp_path: Path) -> None:
+    own = Plain("a")
+    own.direction = "up"
+    with one_line_error("objective Plain has direction='up', but must maximize or minimize"):
+        _study(tmp_path).sweep(SPACE, Hill(), own)  # type: ignore[arg-type]
+    for objective, lacks in ((len, "direction"), (type("Mute", (), {"direction": "minimize"})(), "show")):
+        with one_line_error(f"has no attribute '{lacks}': an objective of your own has direction = 'maximize' or"):
+            _study(tmp_path).sweep(SPACE, Hill(), objective)
 
 
 @looped(
@@ -255,7 +286,6 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from fedcomp.sweeper.slots import slot
-from tests.looped import looped
 with slot(Path(sys.argv[1]), "hill", True) as own:
     print(own.number, flush=True)
     time.sleep(60)
