@@ -47,6 +47,17 @@ def write(page: str, folder: Path) -> None:
         path.write_text(text)
 
 
+def test_an_objective_of_your_own_is_searched_for(fedcomp, outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("optuna")
+    write("docs/grids.md", outside)
+    (line,) = re.findall(r"^fedcomp --config-dir mine .*", PAGES["docs/grids.md"], re.M)
+    short = {"rounds": "rounds=2", "name": "name=fedcomp"}
+    words = [short.get(word.partition("=")[0], word) for word in shlex.split(line)[1:]]
+    out = f"output_root={outside / 'outputs'}"
+    assert fedcomp(*words, "sweeper.n_trials=2", "pictures=false", "num_clients=4", out) == 0
+    assert re.search(r"best of 2 trials: loss \d\.\d{4} with client.lr=", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize("command", _commands())
 def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None:
     write(PAGE, outside)
