@@ -69,7 +69,10 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
     with atomic_path(path) as temporary:
         with temporary.open("wb", buffering=0) as file:
             summed = _ChecksumWriter(file)
-            torch.save(content, cast(IO[bytes], summed))
+            try:
+                torch.save(content, cast(IO[bytes], summed))
+            except RuntimeError as error:
+                raise summed.failure or error from error
             file.write(CHECKSUM % summed.digest.hexdigest().encode())
         sync(temporary)
         if path.exists():
@@ -179,18 +182,28 @@ def read(path: Path) -> Checkpoint:
 
 
 class _ChecksumWriter:
-    """A write-only file object that computes the SHA-256 of what is written."""
+    """A write-only file object that computes the SHA-256 of what is written.
+
+    Attributes:
+        digest: of all so far. failure: why it could not be written, which torch's writer hides behind an error of its
+            own; None: it could.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.digest = hashlib.sha256()
+        self.failure: OSError | None = None
 
     def write(self, data: Any) -> int:
         """Write all of `data`, which an unbuffered file may take in parts."""
         left = memoryview(data).cast("B")
         self.digest.update(left)
-        while len(left):
-            left = left[self._file.write(left) :]
+        try:
+            while len(left):
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self.failure = error
+            raise
         return len(data)
 
     def flush(self) -> None:

@@ -96,6 +96,11 @@ class Kept:
         elif not away:
             self._rounds = []
 
+    def end(self) -> None:
+        """The run has ended: nobody comes back any more."""
+        if self.folder is not None:
+            (self.folder / KEPT).unlink(missing_ok=True)
+
     def _resume(self, index: int) -> None:
         if self.folder is None:
             return

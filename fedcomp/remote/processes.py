@@ -87,6 +87,7 @@ def serve(
         end.close(stop=why(error))
         raise
     end.close(end=True)
+    end.kept.end()
     carried = end.carried
     if not carried.messages:
         return lines

@@ -1,6 +1,7 @@
 """Checkpoints, a run's status and other replaced files: round trip, whole or absent, one line for what is wrong."""
 
 import os
+import resource
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,6 +164,21 @@ def test_a_disk_that_fails_to_keep_the_content_leaves_the_old_file(tmp_path: Pat
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [left.name for left in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_checkpoint_that_the_disk_has_no_room_for_is_one_line(tmp_path: Path) -> None:
+    """torch's writer says `unexpected pos` where the disk says why."""
+    path, content = tmp_path / "checkpoint.pt", State(torch.zeros(10_000), torch.zeros(1))
+    save(path, Checkpoint(1, content, {}, 0.0), "hash")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(ValueError, match=r"cannot write .*checkpoint.pt: File too large; free the place"):
+            save(path, Checkpoint(2, content, {}, 0.0), "hash")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [left.name for left in tmp_path.iterdir()] == ["checkpoint.pt"]
+    assert load(path, content, "hash").round == 1
 
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:

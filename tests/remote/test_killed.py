@@ -19,7 +19,7 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.participation.absent import read_absent
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.remote import run_number
-from fedcomp.remote.kept import ABSENT
+from fedcomp.remote.kept import ABSENT, KEPT
 from fedcomp.wire import Ledger
 from tests.docs.pages import ROOT
 from tests.forked import Forked
@@ -104,6 +104,7 @@ def test_clients_and_the_server_are_killed_and_go_on(tmp_path: Path) -> None:
     assert {path.parent.name: path.read_text() for path in tmp_path.rglob(run_number.FILE)} == numbers
     (record,) = tmp_path.rglob("metrics.jsonl")
     absent = read_absent(record.parent / ABSENT)
+    assert not (record.parent / KEPT).exists()  # the run has ended
     assert 10 <= len(absent) < 150
     assert set(absent.values()) == {(1,)}
     assert any("the run goes on without it" in said.read_text() for said in run.said)

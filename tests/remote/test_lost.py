@@ -166,6 +166,11 @@ def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
         again.since(0, [2], 5)  # it was there, and nothing was kept for it
     again.save(())
     assert not (tmp_path / "kept.jsonl").exists()
+    again.begin(5, (1,), range(3))
+    again.save((1,))
+    assert (tmp_path / "kept.jsonl").exists()
+    again.end()
+    assert not (tmp_path / "kept.jsonl").exists()
 
 
 def test_a_disk_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
