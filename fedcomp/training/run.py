@@ -23,7 +23,15 @@ def run(built: BuiltRun) -> list[Line]:
     alone = config.repeats == 1 and processes.size == 1
     reader = reader_for(simulation.device) if alone else MetricsReader()
     session = Session(
-        built.rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
+        built.rounds,
+        writer,
+        config.eval_every,
+        config.checkpoint_every,
+        processes,
+        reader,
+        recorder,
+        config.max_bits,
+        _own_codecs(simulation),
     )
     notes = simulation.algorithm.notes(tensors_of(simulation.model))
     for text in (*notes, *(() if recorder is None else recorder.notes)):
@@ -36,6 +44,15 @@ def run(built: BuiltRun) -> list[Line]:
             if slow is not None:
                 writer.note(slow)
         return lines
+
+
+def _own_codecs(simulation: Simulation) -> str | None:
+    """What a line about values that are not finite says of codecs of the user's own; None: all are fedcomp's."""
+    kinds = dict.fromkeys(type(one.codec) for one in simulation.algorithm.compressors.values())
+    own = [kind.__name__ for kind in kinds if not kind.__module__.startswith("fedcomp.")]
+    if not own:
+        return None
+    return f"or correct {' and '.join(own)}, if a codec of your own makes them (fedcomp-check tries it by itself)"
 
 
 def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:

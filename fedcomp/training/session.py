@@ -16,7 +16,7 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.runtime.signals import GracefulStop, Interrupted
 from fedcomp.simulation.async_metrics import MetricsReader
-from fedcomp.simulation.divergence import DivergenceMonitor, MemoryGrowthMonitor
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, MemoryGrowthMonitor
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.training.evaluation_queue import EvaluationQueue
 from fedcomp.training.writer import Writer
@@ -38,6 +38,7 @@ class Session:
         processes: the processes of the run.
         reader: copies an evaluation's values to the host; asynchronous ones let the next round be launched first.
         recorder: of the run's traffic and times; None: nobody asks for them.
+        suspect: what else than the options may make values that are not finite, to end the line of such an error.
     """
 
     simulation: RoundRunner
@@ -48,6 +49,7 @@ class Session:
     reader: MetricsReader = field(default_factory=MetricsReader)
     recorder: TrafficRecorder | None = None
     max_bits: float | None = None
+    suspect: str | None = None
 
     def run(self) -> list[Line]:
         """Run to the end from wherever the checkpoint stands; returns all lines of the record, in the main process.
@@ -64,7 +66,12 @@ class Session:
                     self.recorder.restore(self.processes.broadcast_object(self.writer.resume_traffic(start.round)))
                 with GracefulStop() as stop, self.writer.progress:
                     states, start = [start.state], replace(start, state=None)
-                    self._rounds(start, states.pop(), stop)
+                    try:
+                        self._rounds(start, states.pop(), stop)
+                    except Diverged as error:
+                        if self.suspect is None:
+                            raise
+                        raise Diverged(f"{error}; {self.suspect}") from error
                 if self.recorder is not None:
                     self.writer.slowest(self.recorder.critical)
                 self.writer.finish()

@@ -17,6 +17,7 @@ from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.run_folder import owned
 from fedcomp.records.status import read_status
+from fedcomp.simulation.divergence import has_diverged
 from tests.left import folder_of, record, status_of
 from tests.looped import looped
 
@@ -146,6 +147,26 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     assert fedcomp("--config-dir", str(mine), *QUICK, "compressor=halves", "wire=packed", outputs) == 0
     line = record(tmp_path / "outputs")[-1]
     assert line["bpp/uplink"] == 16.0
+
+
+def test_values_of_later_rounds_that_an_own_codec_may_have_made(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "mine"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "falters.yaml").write_text("_target_: falters.Falters\n")
+    (mine / "falters.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from fedcomp.compressor.dense import Dense\n"
+        "@dataclass(frozen=True)\n"
+        "class Falters(Dense):\n"
+        "    def decode(self, payload, common):\n"
+        "        return super().decode(payload, common) / (0 if 1 in common.key.path else 1)\n"
+    )
+    outputs = f"output_root={tmp_path / 'outputs'}"
+    assert fedcomp("--config-dir", str(mine), *QUICK, "seed=7", "compressor=falters", outputs) == 1
+    shown = capsys.readouterr().err.strip()
+    assert "error: round 2: the " in shown
+    assert shown.endswith("; or correct Falters, if a codec of your own makes them (fedcomp-check tries it by itself)")
+    assert has_diverged(str(status_of(tmp_path / "outputs").error))
 
 
 @pytest.mark.thorough
