@@ -83,21 +83,21 @@ class Door:
             threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
 
     def _greet(self, connection: Connection) -> None:
+        came: Arrived | str = "somebody who does not speak fedcomp"
         try:
             with in_time(connection):
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
                 peer = Peer(connection, "a new client")
-                hello = peer.hear()
+                came = Arrived(peer, peer.hear())
         except AuthenticationError:
-            came: Arrived | str = "somebody with another key"
+            came = "somebody with another key"
         except Gone as error:
             came = str(error)
         except (OSError, EOFError, AssertionError):
-            came = "somebody who does not speak fedcomp"
-        else:
-            came = Arrived(peer, hello)
-        if not isinstance(came, Arrived):
-            connection.close()
-        self._came.put(came)
-        self._places.release()
+            pass
+        finally:
+            if not isinstance(came, Arrived):
+                connection.close()
+            self._came.put(came)
+            self._places.release()
