@@ -1,12 +1,13 @@
 """FedMRN: its training, its steps and its bits."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.fedmrn import FedMRN
@@ -177,3 +178,13 @@ def test_the_papers_count_is_the_mask() -> None:
     _, result = sim.round(0, sim.init(), ledger)
     assert ledger.counters()["paper/uplink"] == result.cohort.size * (sim.model.dim - 8)
     assert ledger.counters()["uplink"] == result.cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
+
+
+@looped("make, shape, factor", [(cnn4_bn, (1, 28, 28), 27.8), (cnn8_bn, (3, 32, 32), 29.1)])
+def test_the_factor_of_whole_messages_is_below_32(make: Callable[..., nn.Module], shape: Any, factor: float) -> None:
+    """FedAvg's message over FedMRN's, whose bits are those of the test above; the paper says 32."""
+    network = make(shape, 10)
+    dim = sum(parameter.numel() for parameter in network.parameters())
+    norms = [part for part in network.modules() if isinstance(part, nn.BatchNorm2d)]
+    scales = stats = 2 * sum(part.num_features for part in norms)
+    assert 32 * (dim + stats) / (dim - scales + 64 + 32 * (scales + stats)) == pytest.approx(factor, abs=0.05)
