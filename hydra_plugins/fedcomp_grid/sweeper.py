@@ -45,7 +45,7 @@ class GridSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
-        """Run all points, and print how many finished; with quiet=true only what went wrong.
+        """Run all points, and print how many finished; with quiet=true only what went wrong, or was searched for.
 
         Raises:
             SweepFailed: a run of the grid failed, no trial of a search has a value, or the objective cannot read a
@@ -83,7 +83,7 @@ class GridSweeper(Sweeper):
                 f"{len(returns) - failed} finished, {failed} failed, in {duration}{retry}; {logs}"
                 f"`fedcomp-status {grid.parents[1]}` shows them"
             )
-        if report.message and (report.failed or not self.config.quiet):
+        if report.message:
             say(report.message)
         if report.failed:
             raise SweepFailed
