@@ -4,7 +4,7 @@ from fedcomp.model.batched.backward.mlp_triton import NUM_WARPS, sizes, train_ke
 from tests.compiled_for_gpu import compiled
 
 POINTERS = dict.fromkeys(("theta", "offset", "scale", "out", "losses"), "*fp32")
-POINTERS |= {"targets": "*i64", "numbers": "*i64", "counts": "*i32", "rate": "fp32", "decay": "fp32"}
+POINTERS |= {"targets": "*i64", "sample_indices": "*i64", "counts": "*i32", "rate": "fp32", "decay": "fp32"}
 LARGEST = ((64, 32, 10, 10), (64, 32, 16, 16), (32, 64, 16, 16))
 
 
