@@ -98,9 +98,10 @@ def _connected(address: Address, key: bytes, wait: float) -> Connection:
     while True:
         try:
             return _greeted(address, key)
-        except AuthenticationError as error:
-            raise Gone(f"the server {address} has another key: copy its key file to this machine") from error
-        except (OSError, EOFError, AssertionError) as error:
+        except (OSError, EOFError, AssertionError, AuthenticationError) as error:
+            if isinstance(error, AuthenticationError) and "digest" in str(error):
+                raise Gone(f"the server {address} has another key: copy its key file to this machine") from error
+            # a foreign greeting is an AssertionError up to Python 3.11, later an AuthenticationError without a digest
             if time.monotonic() > until:
                 reason = getattr(error, "strerror", None) or "it does not answer as fedcomp-serve does"
                 raise Gone(f"there is no server at {address}: {reason}") from error
