@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scripts.reproduce import __main__ as program
-from scripts.reproduce import bicompfl, bicompfl_gaps, fedmrn, fedscalar, history, rand_k
+from scripts.reproduce import bicompfl, bicompfl_gaps, fedmrn, fedmrn_tables, fedscalar, history, rand_k
 from scripts.reproduce.bicompfl_tables import SPLIT, TABLES
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import ABOUT, Folder, Run
@@ -79,6 +79,17 @@ def test_a_claim_about_100_rounds_waits_for_them(tmp_path: Path, done: int) -> N
     about = ("test accuracy compared", "convergence speed", "similar level", "significant decrease")
     assert {_of(cells, claim) for claim in about} == ({"**holds**"} if done == 100 else {"not decided yet"})
     assert _of(cells, "1 bit per parameter").startswith("**does not hold**: 1.15")  # bits are alike in all rounds
+
+
+def test_fedmrn_with_lenet5_is_set_beside_others_over_the_seeds_of_both(tmp_path: Path) -> None:
+    of_seed = {"FedMRN": (0.60, 0.70), "FedAvg": (0.62, 0.73, 0.1)}
+    runs = [
+        _run(label, seed, {100: {"test/accuracy": value, "bpp/uplink": 1.0}}, 100, partition="iid")
+        for label, values in of_seed.items()
+        for seed, value in enumerate(values)
+    ]
+    Folder(tmp_path)._write(fedmrn_tables.LENET["cifar10"], runs)
+    assert "| CIFAR-10, IID | -2.50 ± 0.83 |  |  | 2 |" in fedmrn_tables.lenet(Folder(tmp_path))
 
 
 def test_rand_k_s_exceptions_and_mean_bits(tmp_path: Path) -> None:
