@@ -132,7 +132,7 @@ def build(
 def _name(factory: Factory) -> str:
     """What errors call the model: its class or function, or the user's own."""
     if isinstance(factory, functools.partial):
-        ours = str(getattr(factory.func, "__module__", "")).startswith("fedcomp.")
+        ours = str(factory.func.__module__).startswith("fedcomp.")
         given = [factory.keywords.get(key) for key in ("path", "name") if ours]  # of one's own, a folder, torchvision's
         return str(next((name for name in given if name is not None), None) or _name(factory.func))
     return getattr(factory, "__name__", type(factory).__name__)
