@@ -18,7 +18,7 @@ from scripts.reproduce.bicompfl_tables import (
 )
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, measured, rounds, spread, table
-from scripts.reproduce.printed import rate
+from scripts.reproduce.printed import compared, ended, rate
 from scripts.reproduce.records import Folder, Records, Run
 
 
@@ -60,6 +60,7 @@ def adaptive_blocks(folder: Folder) -> str:
         ),
         ("block in the last round", lambda one: f"{_sizes(one, whole)[-1]}" if whole else ""),
         ("rounds", rounds),
+        ("seeds", lambda runs: str(len(runs))),
     ]
     rows = table("κ and φ, table 5", list(runs.items()), columns)
     return f"""\
@@ -146,7 +147,9 @@ def split(folder: Folder) -> str:
             [
                 *((f"round {index}", _sampled_and_expected(index)) for index in (10, 20, 30, 40, 50, 60)),
                 ("best", _best),
+                ("less keep's", _less(kept[number])),
                 ("rounds", rounds),
+                ("seeds", lambda runs: str(len(runs))),
             ],
         )
         parts.append(f"{shown}\n\nmix, table {number}: {made_with(experiment, mixed)}")
@@ -160,7 +163,8 @@ Taking what the server decoded of its own message (`rest=qhat`): {made_with(QHAT
 
 Mixing both is ours, not the authors': θ̂ᵢ ← (1 − η) θ̂ᵢ + η q̂ᵢ off the delivered blocks (`rest=mix`), with η of
 `mix_share`, which falls to its half after `mix_half_after` rounds. Both ends know θ̂ᵢ and q̂ᵢ, and the bits are the
-same. Test accuracy in percent of a drawn mask / of the expected one, in those rounds of seed 0:
+same. Test accuracy in percent of a drawn mask / of the expected one, in those rounds of seed 0; "less keep's" is the
+difference in points seed by seed, over the seeds of both, with its standard error:
 
 {parts[0]}
 
@@ -169,6 +173,18 @@ same. Test accuracy in percent of a drawn mask / of the expected one, in those r
 
 def _best(runs: Records) -> str:
     return spread(runs.collect(lambda run: run.best("test/accuracy")), "{:.1f}".format, 100)
+
+
+def _less(kept: Records) -> Cell:
+    """How far runs that have ended are from those with `rest=keep`."""
+
+    def of(runs: Records) -> str:
+        if runs is kept or not (ended(runs) and ended(kept)):
+            return ""
+        found = compared(runs, kept)
+        return f"{100 * found.mean:+.1f} ± {100 * found.error:.1f}"
+
+    return of
 
 
 def _sampled_and_expected(index: int) -> Cell:

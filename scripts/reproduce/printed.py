@@ -62,27 +62,30 @@ def finished(records: Records, *labels: str) -> list[Records] | None:
     A claim about 100 rounds is not judged after 3.
     """
     chosen = [records.where(label=label) for label in labels]
-    whole = all(one and all(run.rounds >= int(run.about["of_rounds"]) for run in one) for one in chosen)
-    return chosen if whole else None
+    return chosen if all(map(ended, chosen)) else None
+
+
+def ended(records: Records) -> bool:
+    """Whether there are runs, and all are at their end."""
+    return bool(records) and all(run.rounds >= int(run.about["of_rounds"]) for run in records)
 
 
 def above(records: Records, label: str, references: Sequence[str]) -> list[Difference | None]:
-    """By how much a method's best accuracy over the rounds is above each reference's; None before all have ended.
+    """By how much a method's best accuracy is above each reference's, as `compared`; None before all have ended."""
+    pairs = [finished(records, label, reference) for reference in references]
+    return [None if runs is None else compared(*runs) for runs in pairs]
+
+
+def compared(own: Records, other: Records) -> Difference:
+    """By how much the best accuracy over the rounds of some runs is above that of others.
 
     Seed by seed, over the seeds that both have; between means if they share none.
     """
-
-    def compared(reference: str) -> Difference | None:
-        runs = finished(records, label, reference)
-        if runs is None:
-            return None
-        own, other = ({run.about["seed"]: run.best(ACCURACY) or 0.0 for run in each} for each in runs)
-        shared = sorted(own.keys() & other.keys())
-        if not shared:
-            return difference([*own.values()], [*other.values()], TEST_SAMPLES)
-        return difference([own[seed] for seed in shared], [other[seed] for seed in shared], TEST_SAMPLES, paired=True)
-
-    return [compared(reference) for reference in references]
+    one, two = ({run.about["seed"]: run.best(ACCURACY) or 0.0 for run in each} for each in (own, other))
+    shared = sorted(one.keys() & two.keys())
+    if not shared:
+        return difference([*one.values()], [*two.values()], TEST_SAMPLES)
+    return difference([one[seed] for seed in shared], [two[seed] for seed in shared], TEST_SAMPLES, paired=True)
 
 
 def bits(records: Records, label: str) -> float | None:

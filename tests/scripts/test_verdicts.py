@@ -110,6 +110,16 @@ def test_rand_k_s_exceptions_and_mean_bits(tmp_path: Path) -> None:
     assert "| 8.43 |" in rand_k.page(Folder(tmp_path))
 
 
+def test_what_splitdl_does_with_other_blocks_is_compared_over_the_seeds_of_both(tmp_path: Path) -> None:
+    for experiment, values in ((TABLES["5"], (0.9, 0.8, 0.1)), (bicompfl_gaps.MIX["5"], (0.93, 0.82))):
+        runs = [_run(SPLIT, seed, {200: {"test/accuracy": value}}, 200) for seed, value in enumerate(values)]
+        Folder(tmp_path)._write(experiment, runs)
+    assert "| 87.5 ± 7.8 | +2.5 ± 0.7 | 200 | 2 |" in bicompfl_gaps.split(Folder(tmp_path))
+    runs[0].about["of_rounds"] = "300"
+    Folder(tmp_path)._write(bicompfl_gaps.MIX["5"], runs)
+    assert "+2.5 ±" not in bicompfl_gaps.split(Folder(tmp_path))
+
+
 def test_bicompfl_s_claims_keep_their_networks(tmp_path: Path) -> None:
     """A factor of 1,000 is said of 4CNN, and of SplitDL nothing that depends on what the paper leaves open."""
 
