@@ -3,6 +3,7 @@
 import functools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from multiprocessing.connection import Client
@@ -25,7 +26,7 @@ from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
 from tests.forked import context
 from tests.raising import raising
-from tests.remote.ends import HERE, KEY, RUN, bytes_of, gathered, over_tcp
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, bytes_of, gathered, over_tcp
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd")
 FEW += ("bicompfl_gr", "fedpm", "deltamask", "m3", "decomfl")
@@ -110,8 +111,14 @@ def _refused(tell) -> list[str]:
     waiting = threading.Thread(target=end.gather, args=(1, RUN), daemon=True)
     waiting.start()
     tell(end.address)
-    ClientEnd(end.address, KEY, Hello(0, RUN)).close()
-    waiting.join(20)
+    until = time.monotonic() + PATIENCE
+    while not said:  # who comes next is greeted by another thread
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    right = ClientEnd(end.address, KEY, Hello(0, RUN))
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    right.close()
     end.close(end=True)
     return said
 
