@@ -15,7 +15,7 @@ from fedcomp.remote.server_end import ServerEnd
 from fedcomp.wire import Ledger, Payload, WireError, WireLink
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
 from fedcomp.wire.link import neighbours, of_neighbours
-from fedcomp.wire.packing import pack, unpack_as
+from fedcomp.wire.packing import UnreadableMessage, pack, unpack_as
 
 
 class ServersLink(WireLink):
@@ -37,8 +37,8 @@ class ServersLink(WireLink):
         messages = [self._end.receive(client, most) for client in clients]
         try:
             received = unpack_as(known, messages)
-        except WireError as error:
-            raise WireError(f"a message up cannot be read ({error}; the rows are clients {clients})") from error
+        except UnreadableMessage as error:
+            self._end.lose(clients[error.row], f"sends a message that cannot be read ({error}): it runs other code")
         return super().up(received, senders)
 
     def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:

@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from fedcomp.core.validate import is_whole
 from fedcomp.remote.door import Arrived, Door
@@ -122,8 +122,17 @@ class ServerEnd:
         """What a client reports of itself, `num` bytes. Raises Lost, Gone."""
         report = self._hear(client, REPORT, num)
         if len(report) != num:
-            raise Gone(f"client {client} reports {len(report)} bytes instead of {num}: it runs other code")
+            self.lose(client, f"reports {len(report)} bytes instead of {num}: it runs other code")
         return report
+
+    def lose(self, client: int, why: str) -> NoReturn:
+        """A client sent what it must not, which `why` says; it is left out like one that is gone. Raises Lost, Gone."""
+
+        def refuse(peer: Peer) -> None:
+            raise Gone(f"{peer.name} {why}")
+
+        self._or_lose(client, refuse)
+        raise Lost
 
     def save(self) -> None:
         """All clients who are here save their states after the last round. Raises Gone."""

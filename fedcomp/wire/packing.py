@@ -39,6 +39,17 @@ class FieldLayout:
 Layout = Mapping[str, FieldLayout]
 
 
+class UnreadableMessage(WireError):
+    """A message that no sender of its layout can have written. `row`: whose it is."""
+
+    def __init__(self, problem: str, row: int) -> None:
+        super().__init__(problem, row)
+        self.row = row
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def layout(payload: Payload) -> Layout:
     """The layout that sender and receiver share."""
     return {name: _field_layout(field) for name, field in payload.fields.items()}
@@ -59,8 +70,8 @@ def unpack(messages: Sequence[bytes], known: Layout, device: torch.device) -> Pa
     """Read one message per row, from the bytes and the layout alone.
 
     Raises:
-        WireError: bytes that no sender of this layout can have written: truncated, padded, or with an invalid entry. It
-            names the field.
+        UnreadableMessage: bytes that no sender of this layout can have written: truncated, padded, or with an invalid
+            entry. It names the field.
     """
     rows = [_read(message, row, known, device) for row, message in enumerate(messages)]
     fields = {}
@@ -111,10 +122,11 @@ def _read(message: bytes, index: int, known: Layout, device: torch.device) -> di
                 num = int(count)
             row[name], at = part.coding.read(bits, at, num, part.dtype)
         except WireError as error:
-            raise WireError(f"field {name} of row {index}: {error}") from None
+            raise UnreadableMessage(f"field {name} of row {index}: {error}", index) from None
     remaining = len(bits) - at
     if remaining >= 8 or (remaining and message[-1] & ((1 << remaining) - 1)):
-        raise WireError(f"row {index}: {remaining} bits after the last field, not the zeros that fill up a byte")
+        more = f"{remaining} bits after the last field, not the zeros that fill up a byte"
+        raise UnreadableMessage(f"row {index}: {more}", index)
     return row
 
 

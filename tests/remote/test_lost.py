@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.participation.absent import WithoutAbsent, read_absent
 from fedcomp.records.run_folder import clear, owned
@@ -17,11 +18,14 @@ from fedcomp.remote import kept
 from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Gone
 from fedcomp.remote.kept import ABSENT, Kept
+from fedcomp.remote.link import ServersLink
 from fedcomp.remote.processes import follow, states
 from fedcomp.remote.server_end import Lost, ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Ledger
+from fedcomp.wire import Field, Ledger, Payload
+from fedcomp.wire.coding import Float
+from fedcomp.wire.packing import pack
 from tests.algorithm.conformance_cases import CASES
 from tests.forked import context
 from tests.raising import raising
@@ -131,6 +135,30 @@ def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
     there.close()
     with pytest.raises(Gone, match="no client is here: start them and the server again"):
         end.begin(1)
+
+
+def test_who_sends_what_cannot_be_read_is_left_out() -> None:
+    """A whole frame of the right kind; only what it holds is no message."""
+    message = Payload({"values": Field(torch.arange(3.0).repeat(2, 1), Float())})
+    cohort = Cohort.of((0, 1), torch.full((2,), 0.5))
+    line = "client 1 sends a message that cannot be read (field values of row 1: the message ends after 88 of 96 bits)"
+    for goes_on, error in ((True, Lost), (False, Gone)):
+        said: list[str] = []
+        end = ServerEnd(HERE, KEY, say=said.append)
+        end.may_go_on = goes_on
+        one, other = gathered(end, 0, 1)
+        one.send(pack(message, 0))
+        one.report(b"seven b")
+        other.send(pack(message, 1)[:-1])
+        with pytest.raises(error) as cut:
+            ServersLink(end, cohort, Ledger()).up(message)
+        with pytest.raises(error) as short:
+            end.report(0, 8)
+        lines = said[-2:] if goes_on else [str(cut.value), str(short.value)]
+        assert lines[0].startswith(f"{line}: it runs other code")
+        assert lines[1].startswith("client 0 reports 7 bytes instead of 8: it runs other code")
+        assert ("the run goes on without it, and it may come back" in lines[0]) == goes_on
+        end.close()
 
 
 def test_a_run_that_needs_all_stops() -> None:
