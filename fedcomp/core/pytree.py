@@ -24,12 +24,13 @@ def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
     return tensors
 
 
-def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
+def restore(like: State, tensors: dict[str, Tensor]) -> State:
     """A state with the structure of `like` and the leaves `tensors`; the inverse of `flatten`.
 
     Raises ValueError: a tensor is missing, or has another shape or dtype than in `like`.
     """
-    return _rebuild(like, lambda leaf_path, old: _checked(leaf_path, old, tensors), path)
+    restored: State = unflatten(like, [_checked(path, old, tensors) for path, old in flatten(like).items()])
+    return restored
 
 
 def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
@@ -63,15 +64,6 @@ def _children(state: Any, path: str) -> list[tuple[str, Any]]:
         f"state{'.' if path else ''}{path} is a {type(state).__name__}, but a state holds tensors alone, in frozen "
         "dataclasses, tuples and dicts: make a number a tensor"
     )
-
-
-def _rebuild(state: Any, leaf: Callable[[str, Tensor], Tensor], path: str) -> Any:
-    if isinstance(state, Tensor):
-        return leaf(path, state)
-    rebuilt = {
-        name: _rebuild(value, leaf, f"{path}.{name}" if path else name) for name, value in _children(state, path)
-    }
-    return tuple(rebuilt.values()) if isinstance(state, tuple) else dataclasses.replace(state, **rebuilt)
 
 
 def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
