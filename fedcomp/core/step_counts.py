@@ -39,8 +39,3 @@ class StepCounts:
     def of_clients(self) -> np.ndarray:
         """[M] int64 samples of each client in all steps."""
         return self.of_steps.sum(0)
-
-    @cached_property
-    def total(self) -> int:
-        """Samples of all clients in all steps."""
-        return int(self.of_steps.sum())

@@ -57,10 +57,9 @@ class ClientChunk:
         ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
         key: names the draws of this round's batches.
         loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
-        computed: number of samples of every gradient that was computed on this chunk.
         rows_at_once: models whose losses are computed at once.
-        each: as `computed`, by client: for each gradient [A] of the first A rows, or (A, samples of each client); None:
-            not counted.
+        computed: of every gradient that was computed on this chunk the samples of each client, [A] of the first A rows,
+            or (A, number) where all have as many.
         uneven: (weight, samples of each client [A]) of the last batch in which clients have unequal numbers of samples.
     """
 
@@ -71,9 +70,8 @@ class ClientChunk:
     shards: ClientShards
     model: AnyModel
     loop_runner: LoopRunner | None = None
-    computed: list[int | Tensor] = field(default_factory=list)
     rows_at_once: int = 1
-    each: list[RowCounts] | None = None
+    computed: list[RowCounts] = field(default_factory=list)
     uneven: list[tuple[Tensor, np.ndarray]] = field(default_factory=list)
 
     @property
@@ -111,28 +109,22 @@ class ClientChunk:
 
     def _count(self, batch: Batch) -> None:
         """Count the gradients of one step. For batches made by `batches` the device is not read."""
-        rows, size = batch.y.shape[:2]
-        num: int | Tensor = rows * size
-        each: RowCounts = rows, size
-        if batch.weight is not None:
-            known = [counts for weight, counts in self.uneven if weight is batch.weight]
-            each = known[0] if known else batch.weight.sum(1)
-            num = int(known[0].sum()) if known else batch.weight.sum(dtype=torch.int64)
-        self.computed.append(num)
-        if self.each is not None:
-            self.each.append(each)
+        if batch.weight is None:
+            rows, size = batch.y.shape[:2]
+            self.computed.append((rows, size))
+            return
+        known = [counts for weight, counts in self.uneven if weight is batch.weight]
+        self.computed.append(known[0] if known else batch.weight.sum(1))
 
     def count(self, counts: StepCounts) -> None:
         """Count the gradients of a whole loop."""
-        self.computed.append(counts.total)
-        if self.each is not None:
-            self.each.append(counts.of_clients)
+        self.computed.append(counts.of_clients)
 
     def gradients_of_each(self) -> int | np.ndarray | Tensor:
         """Component gradients of each client: int64 [M], an int if all are equal. Does not synchronise."""
         counts: list[np.ndarray | Tensor] = []
         even: dict[int, int] = {}  # of the first so many rows
-        for rows in self.each or ():
+        for rows in self.computed:
             if isinstance(rows, tuple):
                 even[rows[0]] = even.get(rows[0], 0) + rows[1]
             else:

@@ -95,13 +95,11 @@ class Executor:
             return data, chunk, where, work(data, *[_take(tensor, where) for tensor in rows])
 
         result: Any = None
-        computed: list[int | Tensor] = []
-        each: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
+        gradients: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
         done = self.workers.map(work_on, shares[self.group.rank])
         for data, chunk, where, part in self._all_or_error(done) if self.may_fail else done:
-            computed += data.computed
-            if self.count_each is not None and data.each:
-                each.append((chunk, data.gradients_of_each()))
+            if data.computed:
+                gradients.append((chunk, data.gradients_of_each()))
             if where is None:
                 result = part
                 continue
@@ -109,9 +107,9 @@ class Executor:
                 result = map_tensors(lambda tensor: tensor.new_empty(num, *tensor.shape[1:]), part)
             map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), result, part)
         if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
-            self.count(self.group.sum(_total(computed)))
+            self.count(self.group.sum(_total(gradients)))
         if self.count_each is not None:
-            self.count_each(cohort, self._gradients(each, num, cohort.ids))
+            self.count_each(cohort, self._gradients(gradients, num, cohort.ids))
         result = self.group.gather(result, shares)
         if self.dtype != torch.float32:
             result = map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
@@ -163,7 +161,6 @@ class Executor:
             model=self.model,
             loop_runner=self.loop_runner,
             rows_at_once=self.chunk_size,
-            each=None if self.count_each is None else [],
         )
 
     def _cost(self, sizes: np.ndarray) -> int:
@@ -171,11 +168,15 @@ class Executor:
         return int((sizes if self.batching is None else num_steps(sizes, self.batching)).sum())
 
 
-def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
-    """The sum of counts; a tensor if any lies on a GPU, without synchronising."""
-    left = [num for num in computed if isinstance(num, Tensor)]
-    known = sum(num for num in computed if not isinstance(num, Tensor))
-    return known + torch.stack(left).sum() if left else known
+def _total(parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]]) -> int | Tensor:
+    """The sum of the counts of chunks with their positions; a tensor if any lies on a GPU, without synchronising."""
+    total: int | Tensor = 0
+    for positions, own in parts:
+        if isinstance(own, int):
+            total += len(positions) * own
+        else:
+            total += own.sum() if isinstance(own, Tensor) else int(own.sum())
+    return total
 
 
 def _by_client(

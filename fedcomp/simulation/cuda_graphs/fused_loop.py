@@ -100,7 +100,7 @@ class _Trial:
     @cached_property
     def _loop(self) -> LocalLoop:
         whole = self.whole
-        data = replace(whole.data, ids=whole.data.ids[:FEW], sizes=whole.data.sizes[:FEW], computed=[], each=None)
+        data = replace(whole.data, ids=whole.data.ids[:FEW], sizes=whole.data.sizes[:FEW], computed=[])
         solver = Sgd(lr=whole.lr, batch_size=whole.solver.batch_size, steps=2, weight_decay=self.decay)
         theta, stats = whole.theta[:FEW], whole.stats[:FEW]
         x, y, weight = next(data.batches(solver.batching))

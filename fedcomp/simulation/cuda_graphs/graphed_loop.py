@@ -16,7 +16,7 @@ import logging
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from fedcomp.simulation.cuda_graphs.segments import Shape, segments
 from fedcomp.simulation.cuda_graphs.static_step import StaticBuffers, StaticInputs, static_step
 
 if TYPE_CHECKING:
-    from fedcomp.simulation.chunks.client_data import ClientChunk
+    from fedcomp.simulation.chunks.client_data import ClientChunk, RowCounts
 
 log = logging.getLogger("fedcomp")
 
@@ -69,7 +69,7 @@ class GraphedLoops:
         if any(shape.masked for _, _, shape in graphs) and network.drops_empty_places:
             self._explain("the model leaves empty places out, which reads where they are")
             return None
-        kept, kept_each = list(data.computed), list(data.each or ())
+        kept = list(data.computed)
         recorded = self._recorded(loop, hook)
         recorded.load(loop, hook)
         samples = data.sample_indices(steps.position)
@@ -77,11 +77,8 @@ class GraphedLoops:
             graph = recorded.graph(length, shape, step_coefficients.shape[1])
             _fill(graph.inputs, data, samples, counts, step_coefficients, first, hook)
             graph.run(self._capture)
-        for counted in recorded.counted:  # capturing and replaying count wrongly: the true count is set below
-            counted.clear()
+        recorded.counted.clear()  # capturing and replaying count wrongly: the true count is set below
         data.computed[:] = kept
-        if data.each is not None:
-            data.each[:] = kept_each
         data.count(steps.counts)
         return recorded.result(len(loop.theta), data.num_steps(solver.batching))
 
@@ -93,7 +90,7 @@ class GraphedLoops:
         name = id(loop.data.model), id(loop.data.dataset), loop.solver, kinds
         found = self._loops.pop(name, None)
         if found is None or len(found.buffers.theta) < len(loop.theta):
-            found = GraphedLoop(StaticBuffers.like(loop, hook), OrderedDict(), _counted(loop.data))
+            found = GraphedLoop(StaticBuffers.like(loop, hook), OrderedDict(), loop.data.computed)
         self._loops[name] = found
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
@@ -159,12 +156,12 @@ class GraphedLoop:
     Attributes:
         buffers: static tensors that its graphs read and change.
         graphs: {(steps, shape): graph of such a segment}, the most recently used one last.
-        counted: the lists in which the chunk that the loop was made for counts gradients; its hook appends to them.
+        counted: where the chunk that the loop was made for counts gradients; its hook appends to it.
     """
 
     buffers: StaticBuffers
     graphs: OrderedDict[tuple[int, Shape], StepGraph]
-    counted: list[list[Any]]
+    counted: list[RowCounts]
 
     def graph(self, length: int, shape: Shape, num_coefficients: int) -> StepGraph:
         """The graph of a segment of `length` steps of this shape, with `num_coefficients` (F) a step."""
@@ -203,10 +200,6 @@ class GraphedLoop:
         buffers = self.buffers
         loss = buffers.loss[:num] / num_steps.clamp(min=1)
         return LocalResult(buffers.theta[:num].clone(), buffers.stats[:num].clone(), loss)
-
-
-def _counted(data: ClientChunk) -> list[list[Any]]:
-    return [data.computed] if data.each is None else [data.computed, data.each]
 
 
 def _fill(

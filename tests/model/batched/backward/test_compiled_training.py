@@ -65,13 +65,13 @@ def _chunk(
     return ClientChunk(torch.arange(len(sizes)), np.array(sizes), Key(("round",)), data, shards, model)
 
 
-def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, int]:
-    """What the clients end with, each from parameters of its own, and the samples that were counted."""
+def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, list[int]]:
+    """What the clients end with, each from parameters of its own, and the samples that were counted of each."""
     theta, stats = data.model.init(Key())
     rows = theta.expand(len(data.sizes), -1) * torch.linspace(0.5, 1, len(data.sizes))[:, None]
     data = replace(data, loop_runner=runner, computed=[])
     found = solver.run(data, rows, stats.expand(len(rows), -1), (0, 1))
-    return found, sum(int(one) for one in data.computed)
+    return found, np.broadcast_to(data.gradients_of_each(), len(data.sizes)).tolist()
 
 
 @looped(
