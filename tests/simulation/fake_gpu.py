@@ -27,11 +27,12 @@ from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
+from fedcomp.simulation import evaluation
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.capture import Capture
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Payload
+from tests.simulation.blocking import NoHost
 from tests.trusting import trust
 
 GPU = torch.device("cuda")
@@ -64,6 +65,7 @@ def _mode() -> Iterator[None]:
         patch.setattr(order, "_steps", lambda size: tuple(range(1, order.STEPS + 1)))  # drawn on the host, and kept
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
+        patch.setattr(evaluation, "total_bytes", lambda device: 1 << 34)
         trust(patch)
         patch.setattr(coder, "choose", _choose)
         patch.setattr(coder, "count", _count)
@@ -98,8 +100,8 @@ def drawn(simulation: Simulation, rounds: int) -> Simulation:
     return replace(simulation, participation=Drawn(tuple(simulation.cohort(index) for index in range(rounds))))
 
 
-def moved(simulation: Simulation, recorded: bool) -> Simulation:
-    """The simulation on the GPU; `recorded`: local loops are repeated from static buffers."""
+def moved(simulation: Simulation, capture: NoHost | None = None) -> Simulation:
+    """The simulation on the GPU; `capture`: of local loops, which are repeated from static buffers; None: they run."""
     shards = simulation.shards
     return replace(
         simulation,
@@ -107,7 +109,7 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
         shards=ClientShards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
         device=GPU,
         workers=Workers(),
-        loop_runner=GraphedLoops(Capture()) if recorded else None,
+        loop_runner=None if capture is None else GraphedLoops(capture),
     )
 
 

@@ -1,7 +1,8 @@
 """Every method's rounds on a GPU, as far as they can be run without one: one device, nothing read back."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -24,7 +25,6 @@ from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.model.networks.linear import linear
 from fedcomp.model.tunable import FORMS
 from fedcomp.random.keys import Key
-from fedcomp.simulation import evaluation
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.simulation import Simulation
@@ -38,6 +38,7 @@ from tests.conformance import world
 from tests.looped import looped
 from tests.operations import Operations
 from tests.parts import DENSE, Compressor, FedAvg, Full, ServerSgd, Sgd, fedavg
+from tests.simulation.blocking import Blocking, NoHost
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved, sorts
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 from tests.thorough import thorough_rows
@@ -72,7 +73,8 @@ BOTH = [(choice, recorded) for choice in PLAIN for recorded in (True, False)]
 def test_rounds(choice: str, recorded: bool) -> None:
     assembled, _ = build_simulation(_compose(choice, *needed(choice), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
-    _run(simulation, recorded, reads=choice.split("=")[1] in READERS.split())
+    pieces = _run(simulation, recorded, reads=choice.split("=")[1] in READERS.split())
+    assert choice not in PLAIN or bool(pieces) is (recorded and choice != "client=svrg")
 
 
 @pytest.mark.thorough
@@ -153,8 +155,8 @@ def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
     Entries that share a cell of a sketch are summed in a fixed order, which needs the sort.
     """
     for simulation in _with_codec(case, [FEEDBACKS["none"]], [False]):
-        with fake_gpu(), deterministic(), Operations(sorts) as watch:
-            _rounds(moved(simulation, recorded=False))
+        with fake_gpu(), deterministic():
+            _rounds(moved(simulation), watch := Operations(sorts))
         assert watch.names == []
 
 
@@ -165,7 +167,6 @@ def test_a_gpu_is_tested_on_larger_batches() -> None:
     model = build(linear, Key(), (4,), 2, data.task)
     seen, outputs = [], model.outputs
     with pytest.MonkeyPatch.context() as patch, fake_gpu():
-        patch.setattr(evaluation, "total_bytes", lambda device: 1 << 34)
         patch.setattr(model, "outputs", lambda theta, stats, x: seen.append(len(x)) or outputs(theta, stats, x))
         for device in (GPU, CPU):
             tested = Models(torch.zeros(1, model.dim, device=device), torch.zeros(1, 0, device=device))
@@ -216,6 +217,21 @@ def test_mixed_devices_and_reads_are_noticed() -> None:
                 read(there.sum())
 
 
+def test_copies_that_block_are_noticed() -> None:
+    with fake_gpu():
+        host = torch.ones(3)
+        with Blocking() as watch:
+            host.to(GPU, non_blocking=True)
+            torch.empty(3, device=GPU).copy_(host, non_blocking=True)
+            assert watch.found == []
+            host.to(GPU)
+            torch.empty(3, device=GPU).copy_(host)
+            torch.tensor([1.0], device=GPU).new_tensor([1.0])
+        assert watch.found == ["aten::_to_copy", "aten::copy_", "aten::_to_copy", "aten::_to_copy"]
+        with pytest.raises(AssertionError):
+            NoHost().capture(partial(host.add_, 1), [])
+
+
 def test_tables_made_inside_do_not_outlive_it() -> None:
     tables = (gumbel_table, arithmetic._table, packed_bytes._table)
     with fake_gpu():
@@ -227,15 +243,22 @@ def test_tables_made_inside_do_not_outlive_it() -> None:
         assert not isinstance(table(CPU), FakeTensor)
 
 
-def _run(simulation: Simulation, recorded: bool, reads: bool = False) -> None:
-    """Rounds on the GPU; `reads`: which must read something back."""
+def _run(simulation: Simulation, recorded: bool, reads: bool = False) -> int:
+    """Rounds on the GPU, in which nothing waits for it, but what `reads`. Returns how many pieces were recorded."""
+    capture = NoHost() if recorded else None
     with fake_gpu(), pytest.raises(READ) if reads else nullcontext():
-        _rounds(moved(simulation, recorded))
+        _rounds(moved(simulation, capture), watch := Blocking())
+        assert watch.found == []
+    return 0 if capture is None else capture.recorded
 
 
-def _rounds(simulation: Simulation) -> None:
+def _rounds(simulation: Simulation, watch: AbstractContextManager[object]) -> None:
+    """Rounds and evaluations, watched from the second on: the first ones copy what stays on the device."""
     state, ledger = simulation.init(), Ledger()
     ledger.log = RoundLog()  # the legs of a round are kept on their device too
     for index in range(ROUNDS):
-        state, result = simulation.round(index, state, ledger)
-        assert all(value.is_cuda for value in result.metrics.values())
+        with watch if index else nullcontext():
+            state, result = simulation.round(index, state, ledger)
+            assert all(value.is_cuda for value in result.metrics.values())
+            if not simulation.algorithm.personalised:  # whose first evaluation looks up whom the samples judge
+                simulation.test_metrics(index + 1, state)

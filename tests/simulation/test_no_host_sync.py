@@ -18,6 +18,7 @@ from fedcomp.algorithm.tasks.kmeans import KMeans
 from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
 from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam as LocalAdam
+from fedcomp.core.cohort import Receivers
 from fedcomp.evaluation.per_client import PerClient
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
@@ -25,12 +26,11 @@ from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.server.adam import Adam
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.wire import Ledger
+from fedcomp.wire import Ledger, Link, Payload
 from tests.conformance import world
 from tests.looped import looped
 from tests.operations import Operations
 from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, MRCSign, ServerSgd, Sgd, Sign, TopK
-from tests.simulation.pretended_device import UncheckedLink
 
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::masked_select", "aten::is_nonzero")
 """What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
@@ -152,6 +152,15 @@ def _everybody(sim):
     """The simulation with all clients in every round, who are drawn before it: the host draws cohorts."""
     cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
     return replace(sim, participation=_Fixed(cohort), link=UncheckedLink)
+
+
+class UncheckedLink(Link):
+    """As in all rounds but the first with clients, which reads entries: their ranges, and whether all are finite."""
+
+    both_ends = False
+
+    def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
+        return payload
 
 
 class _Fixed:

@@ -39,8 +39,10 @@ class StepSizes:
 
     def mean_log(self, m: Tensor) -> Tensor:
         """[A, L] ln mean |m| of each tensor of m [A, d]."""
-        means = self.sums(m.abs()) / torch.tensor(self.sizes, dtype=m.dtype).to(m.device, non_blocking=True)
-        return means.clamp(min=NOTHING / 10).log()
+        sizes = torch.stack(
+            [m.new_full((), size) for size in self.sizes]
+        )  # a CUDA graph captures no copy from the host
+        return (self.sums(m.abs()) / sizes).clamp(min=NOTHING / 10).log()
 
     def sums(self, entries: Tensor) -> Tensor:
         """[A, L] sum of each tensor of entries [A, d]."""
