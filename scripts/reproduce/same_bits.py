@@ -8,6 +8,7 @@ from scripts.reproduce import same_bits_earlier as earlier
 from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.markdown import Cell, made_with
 from scripts.reproduce.records import Folder, Records, Run
+from scripts.reproduce.same_bits_picture import draw_curves, picture
 from scripts.reproduce.same_bits_search import (
     ACCURACY,
     GROUP,
@@ -24,7 +25,7 @@ from scripts.reproduce.same_bits_search import (
     final,
     trials,
 )
-from scripts.reproduce.same_bits_tables import draw_curves, leaders, picture, results
+from scripts.reproduce.same_bits_tables import leaders, results
 
 PERCEPTRON = "A perceptron on the 8x8 digits, 2,410 parameters; 10 clients with Dirichlet(0.3) classes."
 LENET = "LeNet-5, 61,706 parameters; 10 clients with Dirichlet(0.3) classes."
@@ -91,8 +92,8 @@ with another.
 def draw(folder: Folder, place: Path) -> None:
     """The pictures of all tasks with runs."""
     for search in SEARCHES:
-        draw_curves(_of_choices(search, folder[search]), place / f"same_bits_{search.task.name}.png")
-    draw_curves(earlier.completed(folder[earlier.BITS]), place / earlier.PICTURE)
+        draw_curves(_of_choices(search, folder[search]), search.task, place / f"same_bits_{search.task.name}.png")
+    draw_curves(earlier.completed(folder[earlier.BITS]), MNIST, place / earlier.PICTURE)
 
 
 def _searched(search: Search, records: Records) -> str:

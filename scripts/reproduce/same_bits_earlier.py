@@ -6,8 +6,9 @@ from statistics import fmean
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import ROTATION_BEFORE, made_with
 from scripts.reproduce.records import Folder, Records
+from scripts.reproduce.same_bits_picture import picture
 from scripts.reproduce.same_bits_search import ACCURACY, GROUP, RATES, Task, default_weights, last_accuracy
-from scripts.reproduce.same_bits_tables import leaders, picture, results
+from scripts.reproduce.same_bits_tables import leaders, results
 
 METHOD = f"{GROUP}/method@_global_"
 GRIDS = (

@@ -1,7 +1,6 @@
-"""Tables and pictures of accuracy against bits, for every task of `same_bits`."""
+"""Tables of accuracy against bits, for every task of `same_bits`."""
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from scripts.reproduce.markdown import Cell, rounds, spread, table
@@ -12,10 +11,6 @@ from scripts.reproduce.same_bits_search import ACCURACY, Task, last_accuracy
 SHARES = (1 / 400, 1 / 40, 1 / 4, 1.0)
 """Of a task's limit of bits: where methods are compared."""
 SHOWN_PLACES = 3
-ACCURACY_TICKS = (0, 10, 20, 40, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5)
-"""Percent."""
-SMALLEST_ERROR = 0.1
-"""Percent: where an accuracy of 100 % is drawn."""
 
 
 def results(records: Records, task: Task, more: Sequence[tuple[str, Cell]] = ()) -> str:
@@ -78,72 +73,6 @@ def by(limit: float, bits: str) -> Callable[[Run], float | None]:
         return next((line[ACCURACY] for line in reversed(run.lines) if 0 < line[bits] <= limit), None)
 
     return value
-
-
-def picture(records: Records, file: str) -> str:
-    """The line of a page that shows it; nothing where nothing was run."""
-    return f"![Accuracy against bits in both directions]({file})" if records else ""
-
-
-def draw_curves(records: Records, path: Path) -> None:
-    """Accuracy against total bits, best first in the legend; nothing where nothing was run.
-
-    Both axes are logarithmic, that of the accuracy in its errors: 96 and 98 % are as far apart as 60 and 80 %.
-    What is best for some number of bits is drawn thick.
-    """
-    if not records:
-        return
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(11, 7), layout="constrained")
-    drawn = {label: _curve(records.where(label=label)) for label in records.values("label")}
-    first = first_for_some_bits(drawn)
-    for number, label in enumerate(sorted(drawn, key=lambda label: -drawn[label][1][-1])):
-        bits, accuracy = drawn[label]
-        style, thick = ("-", "--", ":", "-.")[number // 10], label in first
-        width = 2.4 if thick else 1.1
-        axes.plot(bits, _errors(accuracy), style, color=f"C{number % 10}", linewidth=width, label=label)
-    errors = _errors(value for _, accuracy in drawn.values() for value in accuracy)
-    smallest, largest = min(errors), max(errors)
-    shown = [value for value in ACCURACY_TICKS if 0.8 * smallest <= 100 - value <= 1.02 * largest]
-    axes.set(xscale="log", yscale="log", ylim=(min(100.0, 1.02 * largest), 0.9 * smallest))
-    axes.set(xlabel="bits sent in both directions", ylabel="test accuracy, % (log scale of errors)")
-    axes.set_yticks([100 - value for value in shown], [f"{value}" for value in shown])
-    axes.set_yticks([], minor=True)
-    axes.grid(alpha=0.3)
-    title = "best at its last bits first;\nthick: best for some bits"
-    figure.legend(loc="outside right center", fontsize=9, frameon=False, title=title, alignment="left")
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
-def _errors(accuracy: Iterable[float]) -> list[float]:
-    """Percent, of accuracies in percent; above 0, which has no place on a log scale."""
-    return [max(100 - value, SMALLEST_ERROR) for value in accuracy]
-
-
-def first_for_some_bits(drawn: dict[str, tuple[list[float], list[float]]]) -> set[str]:
-    """Labels whose accuracy at some number of bits nothing has reached with as few."""
-    points = sorted(
-        (bits, -accuracy, label) for label, own in drawn.items() for bits, accuracy in zip(*own, strict=True)
-    )
-    found, best = set(), 0.0
-    for _, negative, label in points:
-        if -negative > best:
-            found.add(label)
-            best = -negative
-    return found
-
-
-def _curve(runs: Records) -> tuple[list[float], list[float]]:
-    """(total bits, accuracy in percent), means over the seeds at the rounds that all have, from the first bits on."""
-    lines = [{line["round"]: line for line in run.lines} for run in runs]
-    shared = sorted(set.intersection(*(set(one) for one in lines)) - {0.0})
-    means = [[sum(one[at][name] for one in lines) / len(lines) for at in shared] for name in ("bits/total", ACCURACY)]
-    return means[0], [100 * value for value in means[1]]
 
 
 def _to(target: float, bits: str) -> Callable[[Run], float | None]:

@@ -4,12 +4,14 @@ import itertools
 from pathlib import Path
 
 import yaml
-from matplotlib import pyplot
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedcomp.display import figure
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits import SEARCHES, TASKS
+from scripts.reproduce.same_bits import MNIST, SEARCHES, TASKS
 from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
+from scripts.reproduce.same_bits_picture import draw_curves, first_for_some_bits
 from scripts.reproduce.same_bits_places import places, tie
 from scripts.reproduce.same_bits_search import (
     ACCURACY,
@@ -23,7 +25,7 @@ from scripts.reproduce.same_bits_search import (
     next_rate,
     trials,
 )
-from scripts.reproduce.same_bits_tables import by, draw_curves, first_for_some_bits, standing
+from scripts.reproduce.same_bits_tables import by, standing
 from tests.looped import looped
 
 METHODS = NEIGHBOURS / "method"
@@ -40,6 +42,13 @@ def _grids() -> dict[str, tuple[str, list[float]]]:
 def _rate(method: dict, option: str) -> float:
     group, name = option.split(".")
     return float(method[group][name])
+
+
+def _drawn(runs: list[Run], folder: Path, monkeypatch) -> Axes:
+    saved: list[Figure] = []
+    monkeypatch.setattr(figure, "save", lambda page, path: saved.append(page))
+    draw_curves(Records(runs), MNIST, folder / "a.png")
+    return saved[0].axes[0]
 
 
 def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None:
@@ -203,18 +212,25 @@ def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
 
 def test_what_is_drawn_thick_has_an_accuracy_that_nothing_has_reached_with_as_few_bits() -> None:
     drawn = {"few": ([1.0, 2.0], [30.0, 20.0]), "many": ([4.0, 8.0], [29.0, 90.0]), "never": ([3.0, 9.0], [30.0, 90.0])}
-    assert first_for_some_bits(drawn) == {"few", "many"}
+    assert first_for_some_bits(drawn, MNIST) == {"few", "many"}
+    drawn["near chance"] = ([0.5], [20.0])
+    assert first_for_some_bits(drawn, MNIST) == {"few", "many"}
+
+
+def test_the_five_papers_and_fedavg_are_named_by_the_row_that_ends_best(tmp_path: Path, monkeypatch) -> None:
+    ends = {"FedAvg": 0.5, "FedAvg, 16 bits": 0.6, "FedAvg-SVRG": 0.4, "Rand-k-Spatial 5 %": 0.7, "EDEN": 0.9, "A": 0.1}
+    lines = {label: [{"round": 1, ACCURACY: end, "bits/total": 8.0}] for label, end in ends.items()}
+    axes = _drawn([Run({"label": label, "seed": "0"}, own) for label, own in lines.items()], tmp_path, monkeypatch)
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts == ["EDEN", "Rand-k-Spatial 5 %", "FedAvg, 16 bits", "FedAvg-SVRG", "2 other methods"]
 
 
 def test_the_picture_holds_every_line_of_near_0_and_of_100_percent(tmp_path: Path, monkeypatch) -> None:
-    drawn: list[Figure] = []
-    monkeypatch.setattr(pyplot, "close", drawn.append)
     runs = []
     for label, accuracies in (("good", (0.1, 0.5, 1.0)), ("bad", (0.1, 0.03, 0.2))):
         lines = [{"round": index, ACCURACY: value, "bits/total": 8.0 * index} for index, value in enumerate(accuracies)]
         runs.append(Run({"label": label, "seed": "0"}, lines))
-    draw_curves(Records(runs), tmp_path / "a.png")
-    (axes,) = drawn[0].axes
+    axes = _drawn(runs, tmp_path, monkeypatch)
     low, high = sorted(axes.get_ylim())
     shown = [value for line in axes.get_lines() for value in line.get_ydata()]
     assert len(shown) == 4
