@@ -44,9 +44,10 @@ class Arguments:
         return [name if value is None else f"{name}={value}" for name, value in self.flags] + list(self.overrides)
 
     @property
-    def config_folders(self) -> list[Path]:
-        """The folder that `--config-dir` names; [] without the flag."""
-        return [Path(value or "").expanduser().resolve() for name, value in self.flags if name == "--config-dir"]
+    def config_folder(self) -> Path | None:
+        """The folder that `--config-dir` names; None without the flag."""
+        named = [value for name, value in self.flags if name == "--config-dir"]
+        return Path(named[0] or "").expanduser().resolve() if named else None
 
 
 def parse(words: Sequence[str]) -> Arguments:

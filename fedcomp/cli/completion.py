@@ -8,8 +8,10 @@ value of a grid.
 in COMP_LINE. It completes files and folders where it gets no answer.
 """
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,8 +127,9 @@ class Line:
 
     @property
     def folders(self) -> list[Path]:
-        """The existing folders that `--config-dir` names."""
-        return [folder for folder in self.before.config_folders if folder.is_dir()]
+        """The folder that `--config-dir` names, if it exists."""
+        folder = self.before.config_folder
+        return [folder] if folder is not None and folder.is_dir() else []
 
     @property
     def for_hydra(self) -> str:
@@ -135,6 +138,27 @@ class Line:
             SWEPT.sub(r"\1", word) for word in self.before.overrides if "=" in word and not re.search(r"\s", word)
         ]
         return " ".join(["fedcomp", *overrides, self.word])
+
+
+def complete(words: Sequence[str]) -> bool:
+    """Print what `-sc` is asked with these words: a shell's script, or completions; False if Hydra must do it."""
+    if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
+        for act, scripts in (("install", INSTALL), ("uninstall", UNINSTALL)):
+            for shell, script in scripts.items():
+                if f"{act}={shell}" in words:
+                    print(script)
+                    return True
+    if not any(word.startswith("query=") for word in words):
+        return False
+    line = parse_line(os.environ.get("COMP_LINE", ""))
+    candidates = completions(line)
+    if candidates is None:  # which gives the same answer to every shell
+        sys.argv = ["query=bash" if word.startswith("query=") else word for word in sys.argv]
+        os.environ["COMP_LINE"] = line.for_hydra
+        sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
+        return False
+    print("\n".join(candidates))
+    return True
 
 
 def parse_line(line: str) -> Line:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option, explain, folders_of
 from fedcomp.config.comments import choices as comments_of
 from fedcomp.config.comments import read
+from fedcomp.config.compose import compose_with_hydra
 from fedcomp.core.choices import default_choices
 from fedcomp.core.folders import CONF
 from fedcomp.core.validate import did_you_mean
@@ -61,6 +63,33 @@ says how long they take on a network, `fedcomp-diff <run> <run>` what differs,
 `fedcomp-serve` and `fedcomp-join` make a run between processes, and `fedcomp-sweep` starts W&B's.
 """
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
+
+
+def show_help(words: Sequence[str], folders: Sequence[Path]) -> None:
+    """Print the help for these arguments, of the config that a run of them would have. `folders`: the user's own."""
+    groups = [word for word in words if "=" not in word and not word.startswith("~")]
+    overrides, grid_values = _first_values([word for word in words if word not in groups])
+    print(help_text(compose_with_hydra(overrides, folders), groups, overrides))
+    if grid_values:
+        print(f"\nOf several values the first is shown: {' '.join(grid_values)}")
+
+
+def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
+    """The overrides with the first of several values each, and those that had several; search ranges are left out."""
+    single, first_of_several = [], []
+    for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
+        if not override.is_sweep_override():
+            single.append(word)
+        elif not override.is_interval_sweep():
+            first_of_several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return [*single, *first_of_several], first_of_several
+
+
+def show_experiments(folders: Sequence[Path]) -> None:
+    """Print every experiment of these folders with its first comment."""
+    found = comments_of("experiment", folders)
+    width = max(map(len, found))
+    print("\n".join(f"{name:<{width}}  {comment}".rstrip() for name, comment in found.items()))
 
 
 def help_text(config: DictConfig, groups: Sequence[str], words: Sequence[str]) -> str:

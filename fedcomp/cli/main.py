@@ -10,14 +10,12 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import hydra
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -25,11 +23,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedcomp.cli.arguments import Arguments, parse
-from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, parse_line
-from fedcomp.cli.help import help_text
+from fedcomp.cli.completion import complete
+from fedcomp.cli.help import show_experiments, show_help
 from fedcomp.config import schema
-from fedcomp.config.comments import choices
-from fedcomp.config.compose import check_own_names, compose_with_hydra
+from fedcomp.config.compose import find_own_code
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.overrides import check_choices, leave_to_the_runs, quote
@@ -103,26 +100,6 @@ def _single_run(overrides: Sequence[str]) -> None:
         GlobalHydra.instance().clear()
 
 
-def _show_help(given: Arguments) -> None:
-    """Print the help for these arguments, of the config that a run of them would have."""
-    groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
-    words, grid_values = _first_values([word for word in given.overrides if word not in groups])
-    print(help_text(compose_with_hydra(words, given.config_folders), groups, words))
-    if grid_values:
-        print(f"\nOf several values the first is shown: {' '.join(grid_values)}")
-
-
-def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
-    """The overrides with the first of several values each, and those that had several; search ranges are left out."""
-    single, first_of_several = [], []
-    for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
-        if not override.is_sweep_override():
-            single.append(word)
-        elif not override.is_interval_sweep():
-            first_of_several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
-    return [*single, *first_of_several], first_of_several
-
-
 def main() -> None:
     """Run `fedcomp` with the process's arguments."""
     try:
@@ -146,29 +123,19 @@ def _execute(given: Arguments) -> None:
     if given.has("--version"):
         print(f"fedcomp {__version__}")
         return
-    arguments, own = given.overrides, given.config_folders
-    for folder in own:
-        if not folder.is_dir():
-            raise ValueError(f"there is no folder {folder}, which --config-dir names")
-        if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py")):
-            raise ValueError(f"{folder}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
-        check_own_names(folder)
+    arguments = given.overrides
+    own = find_own_code(given.config_folder, "--config-dir")
     if "experiment=" in arguments or "experiment=list" in arguments:
-        found = choices("experiment", [CONF, *own])
-        width = max(map(len, found))
-        print("\n".join(f"{name:<{width}}  {comment}".rstrip() for name, comment in found.items()))
+        show_experiments([CONF, *own])
         return
-    if given.has("--shell-completion") and _complete(arguments):
+    if given.has("--shell-completion") and complete(arguments):
         return
     check_choices(arguments)
     schema.register()
-    sys.path[:0] = [str(folder) for folder in own]  # configs in DIR may name Python files in DIR
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises errors instead of printing them
     try:
         if given.has("--help"):
-            _show_help(given)
+            show_help(arguments, own)
         elif given.has("--multirun"):
             sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
             _run_or_grid()
@@ -177,25 +144,4 @@ def _execute(given: Arguments) -> None:
         else:
             _single_run(arguments)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise ValueError(error_message(error, CONF, arguments, own)) from error
-
-
-def _complete(words: Sequence[str]) -> bool:
-    """Print the script that installs completion, or the completions of a line; False if Hydra must do it."""
-    if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
-        for act, scripts in (("install", INSTALL), ("uninstall", UNINSTALL)):
-            for shell, script in scripts.items():
-                if f"{act}={shell}" in words:
-                    print(script)
-                    return True
-    if not any(word.startswith("query=") for word in words):
-        return False
-    line = parse_line(os.environ.get("COMP_LINE", ""))
-    candidates = completions(line)
-    if candidates is None:  # which gives the same answer to every shell
-        sys.argv = ["query=bash" if word.startswith("query=") else word for word in sys.argv]
-        os.environ["COMP_LINE"] = line.for_hydra
-        sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
-        return False
-    print("\n".join(candidates))
-    return True
+        raise ValueError(error_message(error, arguments, own)) from error

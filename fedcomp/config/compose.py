@@ -1,33 +1,23 @@
 """The config of a run from overrides, as on the command line."""
 
-import json
 import re
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fedcomp.config import schema
 from fedcomp.config.errors.hydra_errors import error_message
+from fedcomp.config.loading import load
 from fedcomp.config.overrides import check_choices, has_several_values, quote
 from fedcomp.core.folders import CONF
-
-COMPOSING = threading.Lock()
-"""Hydra keeps its state in one place for the whole process: threads compose one after another."""
 
 
 def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None) -> DictConfig:
     """The config that `fedcomp OVERRIDE ...` runs.
-
-    A Hydra application that calls this keeps its own state.
 
     Args:
         overrides: as on the command line, ["compressor=topk", "compressor.fraction=0.03", "rounds=50"].
@@ -53,16 +43,23 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
     return config
 
 
-def find_own_code(config_dir: str | Path | None) -> list[Path]:
+def find_own_code(config_dir: str | Path | None, named_by: str = "config_dir") -> list[Path]:
     """Let Python find the modules of the user's config folder, and last of all those of the current folder.
 
-    Returns the config folder, if there is one. Raises ValueError: it is no folder, or has a config of fedcomp's name.
+    Args:
+        named_by: what names the folder, for the errors.
+    Returns:
+        The config folder, if there is one.
+    Raises:
+        ValueError: it is no folder, holds nothing, or has a config of fedcomp's name.
     """
     folders = [] if config_dir is None else [Path(config_dir).expanduser().resolve()]
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"there is no folder {folder}, which config_dir names")
-        check_own_names(folder)
+            raise ValueError(f"there is no folder {folder}, which {named_by} names")
+        if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py")):
+            raise ValueError(f"{folder}, which {named_by} names, holds no config: put GROUP/NAME.yaml there")
+        _check_own_names(folder)
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
     if str(Path.cwd()) not in sys.path:
@@ -70,7 +67,7 @@ def find_own_code(config_dir: str | Path | None) -> list[Path]:
     return folders
 
 
-def check_own_names(folder: Path) -> None:
+def _check_own_names(folder: Path) -> None:
     """Raise ValueError if a config in the user's folder has the name of one of fedcomp's, which Hydra would take."""
     names = () if folder.resolve() == CONF else sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
     for name in names:
@@ -82,24 +79,8 @@ def check_own_names(folder: Path) -> None:
 
 
 def compose_with_hydra(words: Sequence[str], folders: Sequence[Path]) -> DictConfig:
-    """The config of these overrides, and Hydra's own below the key `hydra`, such as which choices were made.
-
-    Args:
-        folders: of configs beside fedcomp's.
-    Raises:
-        ValueError: as `compose`.
-    """
-    schema.register()
-    named = json.dumps([f"file://{folder.resolve()}" for folder in folders], ensure_ascii=False)
-    search = [f"hydra.searchpath={named}"] if folders else []
-    with COMPOSING:
-        before = GlobalHydra.instance().hydra
-        GlobalHydra.instance().clear()
-        try:
-            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-                loader = GlobalHydra.instance().config_loader()
-                return loader.load_configuration("train", [*search, *words], RunMode.RUN)
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
-            raise ValueError(error_message(error, CONF, words, folders)) from error
-        finally:
-            GlobalHydra.instance().hydra = before
+    """As `load`. Raises ValueError: as `compose`."""
+    try:
+        return load(words, folders)
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise ValueError(error_message(error, words, folders)) from error

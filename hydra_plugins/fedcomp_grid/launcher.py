@@ -116,7 +116,7 @@ class GridLauncher(Launcher):
             composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
         except (HydraException, OmegaConfBaseException) as error:
             folders = [Path(one.path) for one in self.config.hydra.runtime.config_sources if one.schema == "file"]
-            reason = error_message(error, CONF, overrides, [folder for folder in folders if folder != CONF])
+            reason = error_message(error, overrides, [folder for folder in folders if folder != CONF])
             raise ValueError(f"run {number} ({' '.join(own)}): {reason}") from error
         placed = self.settings.place(composed.device, composed.threads)
         with open_dict(composed.hydra):

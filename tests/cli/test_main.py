@@ -241,9 +241,9 @@ def test_flags_come_first(line: str, sorted_line: str) -> None:
 
 
 def test_the_config_folder() -> None:
-    assert parse(["a=1", "--config-dir", "mine", "b=2"]).config_folders == [Path("mine").resolve()]
-    assert parse(["a=1", "-cd=~"]).config_folders == [Path.home()]
-    assert parse(["a=1"]).config_folders == []
+    assert parse(["a=1", "--config-dir", "mine", "b=2"]).config_folder == Path("mine").resolve()
+    assert parse(["a=1", "-cd=~"]).config_folder == Path.home()
+    assert parse(["a=1"]).config_folder is None
 
 
 @looped(

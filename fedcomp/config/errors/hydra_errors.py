@@ -1,23 +1,21 @@
 """Hydra's and OmegaConf's errors as one line: what was given, what is allowed, and the most similar name."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedcomp.config.comments import choices
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
+from fedcomp.config.loading import load
 from fedcomp.config.options import parameters_of, renamed
 from fedcomp.config.overrides import quote_text, quoting_error
 from fedcomp.config.schema import PARTS, READ_BESIDE
+from fedcomp.core.folders import CONF
 from fedcomp.core.validate import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
@@ -38,12 +36,11 @@ CHOICE = re.compile(rf"({'|'.join(PARTS)}|compressor@downlink|experiment)=[\w/]+
 """One part of a run, chosen by name, or an experiment, which chooses several."""
 
 
-def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
+def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
     """The error in one line.
 
     Args:
-        conf: folder of the configs. arguments: overrides of the command line; their choices determine the options.
-        own: the user's config folders.
+        arguments: overrides of the command line; their choices determine the options. own: the user's config folders.
     """
     if isinstance(error, YAMLError):
         return f"a config is not valid YAML: {' '.join(str(error).split())}"
@@ -64,9 +61,9 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
     if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
         return f"{no_null[1]}=null: {no_null[1]} needs a value (`fedcomp --help {no_null[1]}` says which)"
     if text.startswith(SEVERAL):
-        other = _error_of_a_grid(conf, arguments, own)
+        other = _error_of_a_grid(arguments, own)
         if other is not None and not str(other).startswith(SEVERAL):
-            return error_message(other, conf, arguments, own)
+            return error_message(other, arguments, own)
     if text.startswith(SEVERAL[0]):
         given = text.split("'")[1]
         return f"{given} has several values: for a grid say -m"
@@ -84,7 +81,7 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
             name = wanted.removeprefix("experiment/")
-            hint = did_you_mean(name, choices("experiment", [conf, *own]))
+            hint = did_you_mean(name, choices("experiment", [CONF, *own]))
             return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
         name = wanted.removeprefix(f"{group}/")
         line = f"{group}={name} is unknown{_suggest(name.split('/')[-1], options)}"
@@ -97,13 +94,17 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        config = _composed(conf, arguments, own)
+        config = _composed(arguments, own)
         value = next((word.partition("=")[2] for word in arguments if word.lstrip("+").startswith(f"{name}=")), "")
-        known = renamed(name) or _unlisted(name, value, config) or elsewhere(name, value, config, [conf, *own])
+        known = renamed(name) or _unlisted(name, value, config) or elsewhere(name, value, config, [CONF, *own])
         if known is not None:
             return known
         node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
-        siblings = [str(key) for key in node if not str(key).startswith("_")] if isinstance(node, DictConfig) else []
+        siblings = (
+            [str(key) for key in node if not str(key).startswith(("_", "hydra"))]
+            if isinstance(node, DictConfig)
+            else []
+        )
         return f"there is no option '{name}'{_suggest(name.split('.')[-1], sorted(siblings))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip().removeprefix("Error merging override ") for part in parts for line in part.split("\n")]
@@ -137,29 +138,18 @@ def _suggest(name: str, options: list[str]) -> str:
     return did_you_mean(name, options) + (f" (there are: {', '.join(options)})" if options else "")
 
 
-def _error_of_a_grid(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> Exception | None:
+def _error_of_a_grid(arguments: Sequence[str], own: Sequence[Path]) -> Exception | None:
     """The error that the command line has as a grid, too; then Hydra does not see that its experiment asks for one."""
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf), version_base="1.3"):
-        loader, words = GlobalHydra.instance().config_loader(), [_search(own), *arguments]
-        try:
-            loader.load_configuration("train", words, RunMode.MULTIRUN, validate_sweep_overrides=False)
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
-            return error
+    try:
+        load(arguments, own, grid=True)
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        return error
     return None
 
 
-def _search(own: Sequence[Path]) -> str:
-    """The override by which Hydra searches the user's config folders."""
-    return "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
-
-
-def _composed(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> DictConfig:
+def _composed(arguments: Sequence[str], own: Sequence[Path]) -> DictConfig:
     """The config that is composed of the command line's choices."""
-    GlobalHydra.instance().clear()
-    chosen = [word for word in arguments if CHOICE.fullmatch(word)]
-    with initialize_config_dir(str(conf), version_base="1.3"):
-        try:
-            return compose("train", overrides=[_search(own), *chosen])
-        except HydraException:  # an unknown choice, which is reported elsewhere
-            return compose("train")
+    try:
+        return load([word for word in arguments if CHOICE.fullmatch(word)], own)
+    except HydraException:  # an unknown choice, which is reported elsewhere
+        return load([])
