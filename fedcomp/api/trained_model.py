@@ -14,6 +14,7 @@ from fedcomp.algorithm.contract import Models
 from fedcomp.config import schema
 from fedcomp.config.factory import build_simulation, repetitions_of
 from fedcomp.config.trust import check_trusted
+from fedcomp.core.choices import run_options
 from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import restore
@@ -112,7 +113,7 @@ def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
     RunFiles(folder).existing_config()
     plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
     try:
-        config = OmegaConf.merge(OmegaConf.structured(schema.RunConfig), plain)
+        config = OmegaConf.merge(OmegaConf.structured(schema.RunConfig), run_options(), plain)
         assert isinstance(config, DictConfig)
         schema.check(config)
     except OmegaConfBaseException as error:

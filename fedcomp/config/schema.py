@@ -1,12 +1,12 @@
 """The typed schema of a run's own keys, registered with Hydra, which refuses unknown keys and wrong types."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.fingerprint import fingerprint
@@ -49,59 +49,59 @@ class Precision(Enum):
 
 @dataclass
 class RunConfig:
-    """A run's own keys, and its parts; `conf/train.yaml` explains each."""
+    """A run's own keys, and its parts; `conf/train.yaml` explains each, and has the defaults."""
 
-    defaults_version: int = 1
-    name: str = "fedcomp"
-    label: str | None = None
-    case: str | None = None
-    rounds: int = 100
-    max_bits: float | None = None
-    repeats: int = 1
-    seed: int = 0
-    num_clients: int | None = 20
-    eval_every: int = 1
-    device: str = "auto"
-    dtype: Dtype = Dtype.float32
-    precision: Precision = Precision.fp32
-    deterministic: bool = True
-    cuda_graphs: bool = True
-    safe: bool = False
-    plan: str = "auto"
-    threads: int | None = None
-    chunk_size: int | None = None
-    wire: Wire = Wire.counted
-    batchnorm_messages: BatchNormMessages = BatchNormMessages.dense
-    output_root: str = "outputs"
-    overwrite: bool = False
-    accept_changes: bool = False
-    checkpoint_every: int | None = None
-    record_traffic: bool = False
-    codec_error: bool = False
-    pictures: bool = True
-    vars: dict[str, Any] = field(default_factory=dict)
-    figures: list[Any] = field(default_factory=list)
-    quiet: bool = False
-    verbose: bool = False
+    defaults_version: int
+    name: str
+    label: str | None
+    case: str | None
+    rounds: int
+    max_bits: float | None
+    repeats: int
+    seed: int
+    num_clients: int | None
+    eval_every: int
+    device: str
+    dtype: Dtype
+    precision: Precision
+    deterministic: bool
+    cuda_graphs: bool
+    safe: bool
+    plan: str
+    threads: int | None
+    chunk_size: int | None
+    wire: Wire
+    batchnorm_messages: BatchNormMessages
+    output_root: str
+    overwrite: bool
+    accept_changes: bool
+    checkpoint_every: int | None
+    record_traffic: bool
+    codec_error: bool
+    pictures: bool
+    vars: dict[str, Any]
+    figures: list[Any]
+    quiet: bool
+    verbose: bool
 
-    algorithm: Any = MISSING
-    client: Any = MISSING
-    server: Any = MISSING
-    compressor: Any = MISSING
-    downlink: Any = MISSING
-    dataset: Any = MISSING
-    partition: Any = MISSING
-    participation: Any = MISSING
-    model: Any = MISSING
-    tracker: Any = MISSING
-    launcher: Any = MISSING
-    sweeper: Any = MISSING
-    objective: Any = MISSING
-    network: Any = MISSING
-    evaluation: Any = MISSING
+    algorithm: Any
+    client: Any
+    server: Any
+    compressor: Any
+    downlink: Any
+    dataset: Any
+    partition: Any
+    participation: Any
+    model: Any
+    tracker: Any
+    launcher: Any
+    sweeper: Any
+    objective: Any
+    network: Any
+    evaluation: Any
 
 
-PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
+PARTS = tuple(key.name for key in fields(RunConfig) if key.type is Any)
 """Keys that hold a part of the run with its options, chosen by name from the groups beside `conf/train.yaml`."""
 
 
