@@ -1,18 +1,16 @@
 """Fingerprints of files by their content; those of large data are cached until a file's size or time changes."""
 
-import contextlib
 import hashlib
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedcomp.core.folders import cache_folder
-from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.cached import cached, keep
 from fedcomp.records.provenance import Fingerprint
 
+KIND = "fingerprints"
 MAX_FILES = 64
 """With more files, each folder has one fingerprint."""
 LARGE_BYTES, MANY_FILES = 8 << 20, 500
@@ -38,16 +36,16 @@ def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
             return _read(existing, names)
         times = (f"{name}\0{one.st_size}\0{one.st_mtime_ns}\0{one.st_ctime_ns}\n" for name, one in zip(names, stats))
         listing = digest("".join(times).encode())  # changes with every write, even if the mtime is set back
-        cache = cache_folder() / "fingerprints" / f"{digest(base.encode(), names[0].encode())}.json"
-        cached = _read_cache(cache, listing)
-        if cached is not None:
-            return cached
+        known = cached(KIND, [base, names[0]])
+        if known is not None and known["listing"] == listing:
+            return {name: Fingerprint(**part) for name, part in known["parts"].items()}
         can_cache = time.time() - max(max(stat.st_mtime, stat.st_ctime) for stat in stats) > CLOCK_SECONDS
         parts = _read(existing, names)
     except OSError as error:
         raise ValueError(f"cannot read {error.filename}: {error.strerror}") from error
     if can_cache:
-        _write_cache(cache, {"base": base, "listing": listing}, parts)
+        kept = {"listing": listing, "parts": {name: asdict(part) for name, part in parts.items()}}
+        keep(KIND, [base, names[0]], kept)
     return parts
 
 
@@ -76,20 +74,3 @@ def _read(files: Sequence[Path], names: Sequence[str]) -> dict[str, Fingerprint]
 def _combined(parts: Mapping[str, Fingerprint]) -> Fingerprint:
     text = "".join(f"{name}\0{part.digest}\n" for name, part in sorted(parts.items()))
     return Fingerprint(digest(text.encode()), len(parts), sum(part.bytes for part in parts.values()))
-
-
-def _read_cache(cache: Path, listing: str) -> dict[str, Fingerprint] | None:
-    try:
-        content = json.loads(cache.read_bytes())
-        if content["listing"] == listing:
-            return {name: Fingerprint(**part) for name, part in content["parts"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass  # missing, or not written by fedcomp: read the files
-    return None
-
-
-def _write_cache(cache: Path, known: Mapping[str, str], parts: Mapping[str, Fingerprint]) -> None:
-    content = {**known, "parts": {name: asdict(part) for name, part in parts.items()}}
-    with contextlib.suppress(OSError, ValueError):  # the home folder is not writable: no cache
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(cache, json.dumps(content).encode())

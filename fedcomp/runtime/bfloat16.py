@@ -6,10 +6,7 @@ outcome is kept for this machine, version of torch and setting of oneDNN. A proc
 bfloat16 is not doubted, and nothing is tried: oneDNN computes there with the instructions of float32.
 """
 
-import contextlib
-import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import signal
@@ -17,8 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedcomp.core.folders import cache_folder
-from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.cached import cached, keep
 
 VARIABLE, LIMIT = "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"
 """The variable that torch's oneDNN reads, the widest instructions that it may use; and its value that excludes AMX."""
@@ -77,18 +73,13 @@ def _tried(setting: str | None) -> str:
     if not CLAIMS & {*processor.get("flags", "").split()}:
         return NOT_TRIED
     machine = [platform.node(), processor.get("model name"), processor["flags"]]
-    question = json.dumps([machine, importlib.metadata.version("torch"), setting])
-    path = cache_folder() / "bfloat16" / f"{hashlib.blake2b(question.encode(), digest_size=12).hexdigest()}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(path.read_bytes())
-        if kept["question"] == question:
-            return str(kept["found"])
-    found = _try(setting)
-    if found != UNCLEAR:
-        with contextlib.suppress(OSError, ValueError):  # a folder that cannot be written: tried again each time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps({"question": question, "found": found}).encode())
-    return found
+    question = [*machine, importlib.metadata.version("torch"), setting]
+    found = cached("bfloat16", question)
+    if found is None:
+        found = _try(setting)
+        if found != UNCLEAR:
+            keep("bfloat16", question, found)
+    return str(found)
 
 
 def _try(setting: str | None) -> str:

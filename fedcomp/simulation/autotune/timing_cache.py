@@ -1,18 +1,14 @@
-"""Timings that are measured once, and cached as small files under $XDG_CACHE_HOME/fedcomp (default ~/.cache)."""
+"""Timings, which are measured once and kept."""
 
-import contextlib
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedcomp.core import folders
-from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.cached import cached, keep
 
+KIND = "measured"
 REPEATS = 5
 GPU_RUNS = 20
 """Runs that are timed together on a GPU: launching and waiting for a single one takes 20 microseconds."""
@@ -26,21 +22,11 @@ def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], 
         question: what is measured, with everything that the answer depends on; plain values.
         measure: makes the measurement. ignore_cache: measure even if the answer is cached.
     """
-    text = json.dumps(question, sort_keys=True)
-    path = cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.json"
-    known = None if ignore_cache else _read(path, text)
-    if known is not None:
-        return known
-    seconds = measure()
-    with contextlib.suppress(ValueError, OSError):  # a folder that cannot be written: measured in every run
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({"question": text, "seconds": seconds}).encode())
-    return seconds
-
-
-def cache_folder() -> Path:
-    """The folder of the cache."""
-    return folders.cache_folder() / "measured"
+    known: Seconds | None = None if ignore_cache else cached(KIND, question)
+    if known is None:
+        known = measure()
+        keep(KIND, question, known)
+    return known
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
@@ -61,12 +47,3 @@ def wait_for(device: torch.device) -> None:
     """Returns when a GPU has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _read(path: Path, text: str) -> Seconds | None:
-    try:
-        content = json.loads(path.read_text())
-        found = {str(name): float(value) for name, value in content["seconds"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return found if content["question"] == text else None

@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
+from fedcomp.core.folders import cache_folder
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.batched import convolution
@@ -202,7 +203,7 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
     plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, 3, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
     assert recorded == (layers if graphs else [])
-    questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]
+    questions = [json.loads(json.loads(path.read_text())["question"]) for path in _kept()]
     assert [one["graphs"] for one in questions if "weight" in one] == [graphs] * 2
 
 
@@ -262,14 +263,18 @@ def test_the_form_nearer_to_float64_is_right(monkeypatch, tmp_path, farther, cho
     assert settled == ConvPlan((chosen, chosen), 3)
 
 
+def _kept() -> list[Path]:
+    return list((cache_folder() / measured.KIND).iterdir())
+
+
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
     settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
     assert settled.chunk_size in (1, 2)
     assert set(settled.forms) <= set(FORMS)
-    kept = [json.loads(path.read_text()) for path in measured.cache_folder().glob("*.json")]
+    kept = [json.loads(path.read_text()) for path in _kept()]
     assert len(kept) == 3
-    assert all(0 < value < 10 for one in kept for value in one["seconds"].values())
+    assert all(0 < value < 10 for one in kept for value in one["answer"].values())
 
 
 def test_damaged_and_unwritable_caches_are_measured_again(monkeypatch, tmp_path) -> None:
@@ -279,8 +284,8 @@ def test_damaged_and_unwritable_caches_are_measured_again(monkeypatch, tmp_path)
         return cached_timings({"layer": 1}, lambda: {"grouped": float(next(times))})["grouped"]
 
     assert [ask(), ask()] == [1, 1]
-    (path,) = measured.cache_folder().glob("*.json")
-    for damage in ("", "{}", '{"question": "other", "seconds": {}}', '{"question": 3, "seconds": 4}'):
+    (path,) = _kept()
+    for damage in ("", "{}", '{"question": "other", "answer": {}}', "[]"):
         path.write_text(damage)
         assert ask() > 1
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
