@@ -52,6 +52,11 @@ PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "clien
 """Also with local loops that run step by step instead of being recorded: no method knows which it is."""
 OPTIONS = [case for case in ALGORITHMS if not case.name.startswith((*HOST, "fedscalar-replay", "fedkseed-delta"))]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
+FAST = """
+fedavg-sign_both fedmrn fedmrn-all fedpm fedpm-trained bicompfl_gr bicompfl_pr fedscalar-shared neolithic cser liec
+power-lossy kmeans-lossy mean-topk
+"""
+"""Of the methods with their options, those that the fast tests run."""
 READERS = """
 fedsparsify fedsparsify-progressive fedpm-counts bicompfl_gr-adaptive bicompfl_gr-average deltamask deltamask-places
 flora flora-weights flora-ranks flora-topk flexlora flexlora-ranks flexlora-topk hetlora hetlora-ranks hetlora-topk
@@ -77,8 +82,10 @@ def test_rounds(choice: str, recorded: bool) -> None:
     assert choice not in PLAIN or bool(pieces) is (recorded and choice != "client=svrg")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(one, id=one.name, marks=[pytest.mark.thorough] * (one.name not in FAST.split())) for one in OPTIONS],
+)
 def test_rounds_with_options(case) -> None:
     simulation = drawn(case.simulation(**FEW), ROUNDS)
     _run(simulation, recorded=True, reads=case.name in READERS.split())

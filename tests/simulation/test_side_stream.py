@@ -14,13 +14,13 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.training.session import Session
+from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 from tests.left import assert_same_run
-from tests.operations import Operations
-from tests.parts import Compressor, Sign, TopK
+from tests.operations import Operations, reads
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
-from tests.simulation.test_no_host_sync import MASKS, TASKS, _everybody, reads
+from tests.simulation.test_no_host_sync import everybody
 from tests.training.sessions import METHODS, fedavg, session_in
 
 
@@ -91,19 +91,17 @@ def test_what_an_evaluation_reads_is_kept_until_its_values_are_there(streams) ->
     assert kept() is None
 
 
-EVERY = [(algorithm, world.with_batch_norm) for algorithm in MASKS] + [
-    (fedavg(), world.mlp),
-    *((make(Compressor(TopK(0.2, "index")), Compressor(Sign())), module) for make, module in TASKS),
-]
+EVERY = "fedavg-rice fedmrn fedmrn-all fedpm bicompfl_gr-reconstruct bicompfl_pr power kmeans-lossy mean-topk"
 
 
-@pytest.mark.parametrize(("algorithm", "module"), EVERY, ids=lambda one: getattr(type(one), "__name__", None))
-def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypatch, algorithm, module) -> None:
+@pytest.mark.parametrize("name", EVERY.split())
+def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypatch, name) -> None:
     """Nothing is read in a run but one packed tensor an evaluation, and the ledger of the last checkpoint."""
     transfers = []
     pinned = readings._pinned
     monkeypatch.setattr(readings, "_pinned", lambda shape: transfers.append(shape) or pinned(shape))
-    sim = _everybody(world.simulation(algorithm, module))
+    (case,) = [case for case in CASES if case.name == name]
+    sim = everybody(case.simulation())
     one = session_in(tmp_path, SideStreamReader(torch.device("cpu")), sim, (1, 9))
     with Operations(reads) as counter:
         one.run()

@@ -12,8 +12,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.coding import Digits
 from tests.looped import looped
-from tests.operations import Operations
-from tests.simulation.test_no_host_sync import reads
+from tests.operations import Operations, reads
 
 KEY = Key(("run", 0, "round", 7, "uplink"))
 COIN = KEY.fold_in("sender")

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedcomp.simulation.cuda_graphs.capture import Work
-from tests.simulation.test_no_host_sync import READS, reads
+from tests.operations import READS, reads
 
 
 class StrictCapture:

@@ -24,9 +24,9 @@ from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
+from tests.operations import READS
 from tests.parts import DENSE, Adam, Muon, ServerSgd, Sgd, fedavg
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
-from tests.simulation.test_no_host_sync import READS
 from tests.simulation.user_module import Centred, Residual
 
 ALIKE, RAGGED = (8,) * 7, world.SIZES
