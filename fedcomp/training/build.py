@@ -19,8 +19,9 @@ from fedcomp.records.provenance import differences
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.gpu import check_gpu, why_no_gpu
 from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, release_gpu_code, set_determinism
-from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
-from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
+from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
+from fedcomp.simulation.autotune.plan import FILE as PLAN
+from fedcomp.simulation.autotune.plan import Plan
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.errors_of_gpu import in_one_line
@@ -46,7 +47,7 @@ class BuiltRun:
     setup: RunSetup
     simulation: Simulation
     rounds: RoundRunner
-    plan: ConvPlan | None
+    plan: Plan | None
     recorder: TrafficRecorder | None
     writer: Writer
 
@@ -107,9 +108,9 @@ def configure_torch(device: torch.device, precision: str, deterministic: bool) -
 
 def _planned(
     simulation: Simulation, config: DictConfig, folder: Path, processes: ProcessContext
-) -> tuple[Simulation, ConvPlan | None]:
+) -> tuple[Simulation, Plan | None]:
     """The simulation with its plan, which the main process makes: all processes must compute alike."""
-    plan: ConvPlan | None = None
+    plan: Plan | None = None
     if processes.is_main_process:
         options = config.client.batch_size, most_clients(simulation), config.chunk_size is not None, folder / PLAN
         plan = plan_convolutions(simulation, config.plan, *options)

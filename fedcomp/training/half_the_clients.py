@@ -9,7 +9,7 @@ import torch
 from fedcomp.config.factory import build_runner
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT
-from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan
+from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
 from fedcomp.training.build import BuiltRun, most_clients
 from fedcomp.training.session import Session
@@ -40,10 +40,10 @@ def _halved(built: BuiltRun, session: Session) -> Session | None:
     path = folder / FILE
     if begun or given or not path.exists():
         return None
-    before = min(ConvPlan.read(path).chunk_size, most_clients(simulation))
+    before = min(Plan.read(path).chunk_size, most_clients(simulation))
     if before == 1:
         return None
-    plan = replace(ConvPlan.read(path), chunk_size=before // 2)
+    plan = replace(Plan.read(path), chunk_size=before // 2)
     plan.write(path)
     session.writer.note(f"out of memory with {before} clients at once: trying it with {plan.chunk_size}")
     runner = loop_runner_on(simulation.device, config.cuda_graphs)

@@ -17,7 +17,7 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.provenance import write_provenance
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT
-from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
+from fedcomp.simulation.autotune.plan import FILE as PLAN
 from fedcomp.training.place import RunPlace
 
 

@@ -27,7 +27,7 @@ from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
 from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
-from fedcomp.simulation.autotune.conv_autotune import ConvPlan
+from fedcomp.simulation.autotune.plan import Plan
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.error_location import is_in_code, located, summary
 from fedcomp.training.place import RunPlace
@@ -55,7 +55,7 @@ class RunSetup:
         return Writer()
 
     def running(
-        self, simulation: Simulation, split: str | None, plan: ConvPlan | None
+        self, simulation: Simulation, split: str | None, plan: Plan | None
     ) -> contextlib.AbstractContextManager[None]:
         """Context manager around the session. `split`: how work is split over processes; `plan`: of convolutions."""
         return contextlib.nullcontext()
@@ -94,7 +94,7 @@ class FolderSetup(RunSetup):
         return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
 
     @contextlib.contextmanager
-    def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:
+    def running(self, simulation: Simulation, split: str | None, plan: Plan | None) -> Iterator[None]:
         with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
             for line in self._begun.notes:
                 self._note(line)

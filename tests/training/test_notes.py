@@ -8,7 +8,7 @@ import torch
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.simulation import evaluation
-from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan
+from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.training import build
 from fedcomp.training.hardly_learnt import chance, hardly_learnt
@@ -116,8 +116,8 @@ def room(monkeypatch):
 
     def planned(simulation, mode, batch_size, most_clients, fixed, path):
         if path.exists():
-            return ConvPlan.read(path)
-        plan = ConvPlan((), 8 if not fixed else simulation.chunk_size)
+            return Plan.read(path)
+        plan = Plan((), 8 if not fixed else simulation.chunk_size)
         plan.write(path)
         return plan
 
@@ -139,7 +139,7 @@ def test_half_as_many_clients_at_once(fedcomp, room, tmp_path, capsys) -> None:
     assert "out of memory with 8 clients at once: trying it with 4\n" in said
     assert "out of memory with 4 clients at once: trying it with 2\n" in said
     (plan,) = tmp_path.glob(f"found/fedcomp/*/seed=0/{FILE}")
-    assert ConvPlan.read(plan) == ConvPlan((), 2)
+    assert Plan.read(plan) == Plan((), 2)
     assert fedcomp(*RUN, "chunk_size=2", f"output_root={tmp_path}/given") == 0
     assert record(tmp_path / "found") == record(tmp_path / "given")
 

@@ -4,7 +4,6 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,6 +12,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.chunking import client_bytes
 from fedcomp.model.tunable import VMAP, ClientForms
+from fedcomp.simulation.autotune.plan import GAIN, Plan
 from fedcomp.simulation.autotune.timing_cache import wait_for
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
@@ -23,30 +23,9 @@ MEMORY_SHARE = 0.5
 """Of the free memory, what all clients that are trained at once may need."""
 VMAP_MEMORY = 2.4
 """How much more a client takes by vmap: 8 clients of Llamas of 0.7 and 10.7 million took 2.0 and 2.5 times as much."""
-GAIN = 0.95
-"""Another choice is taken if a round needs at most this share of the time."""
 
 
-@dataclass(frozen=True)
-class AtOnce:
-    """How clients are trained.
-
-    Attributes:
-        chunk_size: clients at once. form: of several in a network that has `ClientForms`; "": it has none.
-    """
-
-    chunk_size: int
-    form: str = ""
-
-    def applied_to(self, simulation: Simulation) -> Simulation:
-        """The simulation with this choice; a model that has `ClientForms` is changed in place."""
-        if self.form:
-            assert isinstance(simulation.model, ClientForms)
-            simulation.model.client_form = self.form
-        return replace(simulation, chunk_size=self.chunk_size)
-
-
-def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) -> AtOnce | None:
+def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) -> Plan | None:
     """The choice with the fastest round: that of the simulation, unless another one gains enough and fits.
 
     On a CPU a worker's share of the cohort is tried, on a GPU what the simulation has, which is what fits; of models
@@ -62,37 +41,37 @@ def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) 
     data, free = simulation.dataset, MEMORY_SHARE * free_bytes(simulation.device)
     client = client_bytes(simulation.model, data.input_shape, batch_size, data.input_dtype)
 
-    def fits(one: AtOnce) -> bool:
+    def fits(one: Plan) -> bool:
         at_once = min(most_clients, one.chunk_size * simulation.workers.num)
-        return at_once * client * (VMAP_MEMORY if one.form == VMAP and one.chunk_size > 1 else 1) <= free
+        return at_once * client * (VMAP_MEMORY if one.client_form == VMAP and one.chunk_size > 1 else 1) <= free
 
     if not (others := [one for one in others if fits(one)]):
         return plain
     seconds = {one: _seconds(simulation, one) for one in (plain, *others)}
     if isinstance(simulation.model, ClientForms):  # vmap may have been found not to work
-        seconds = {one: taken for one, taken in seconds.items() if one.form in simulation.model.client_forms}
+        seconds = {one: taken for one, taken in seconds.items() if one.client_form in simulation.model.client_forms}
     plain.applied_to(simulation)
     best = min(seconds, key=seconds.__getitem__)
     return best if seconds[best] <= GAIN * seconds[plain] else plain
 
 
-def _choices(simulation: Simulation, most_clients: int) -> Iterator[AtOnce]:
+def _choices(simulation: Simulation, most_clients: int) -> Iterator[Plan]:
     """What the simulation does, and what else it may do."""
     on_cpu, model, size = simulation.device.type == "cpu", simulation.model, simulation.chunk_size
     share = math.ceil(most_clients / simulation.workers.num) if on_cpu else min(size, most_clients)
     if not isinstance(model, ClientForms):
-        yield AtOnce(size)
+        yield Plan((), size)
         if on_cpu and size < share:
-            yield AtOnce(share)
+            yield Plan((), share)
         return
-    plain = AtOnce(size, model.client_form)
+    plain = Plan((), size, model.client_form)
     yield plain
     if share > 1:
-        found = [AtOnce(1, model.client_form), *(AtOnce(share, form) for form in model.client_forms)]
-        yield from (one for one in found if (min(size, share), plain.form) != (one.chunk_size, one.form))
+        found = [Plan((), 1, model.client_form), *(Plan((), share, form) for form in model.client_forms)]
+        yield from (one for one in found if (min(size, share), plain.client_form) != (one.chunk_size, one.client_form))
 
 
-def _seconds(simulation: Simulation, one: AtOnce) -> float:
+def _seconds(simulation: Simulation, one: Plan) -> float:
     """Infinite where the round fails, as a form that needs more memory than it should."""
     trial, index = one.applied_to(simulation), simulation.first_round
     seconds = 0.0

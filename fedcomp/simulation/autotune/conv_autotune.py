@@ -3,11 +3,10 @@
 Forms round differently, so a run keeps its plan in its folder: when it resumes, it computes as before.
 """
 
-import json
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, ClientForms, TunableModel, TunableOperation, Workload
 from fedcomp.provenance.machine import processor
-from fedcomp.records.atomic_write import write_atomically
-from fedcomp.simulation.autotune.chunk_autotune import AtOnce, fastest_at_once
+from fedcomp.simulation.autotune.chunk_autotune import fastest_at_once
+from fedcomp.simulation.autotune.plan import GAIN, Plan
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
@@ -28,52 +27,13 @@ from fedcomp.simulation.simulation import Simulation
 log = logging.getLogger("fedcomp")
 
 MODES = ("auto", "measure", "off", *FORMS)
-FILE = "plan.json"
-GAIN = 0.95
-"""A candidate is preferred to the first one if it needs at most this share of its time."""
 CPU_CHUNKS = (1, 2)
 """Chunk sizes that are measured on a CPU; larger chunks do not fit into its cache (`model/chunking.py`)."""
 
 
-@dataclass(frozen=True)
-class ConvPlan:
-    """The chosen algorithms.
-
-    Attributes:
-        forms: of each convolution, in order; empty: all are grouped. chunk_size: clients at once.
-        client_form: of several clients, where the model has `ClientForms`; "": its default.
-    """
-
-    forms: tuple[str, ...]
-    chunk_size: int
-    client_form: str = ""
-
-    def applied_to(self, simulation: Simulation) -> Simulation:
-        """The simulation with this plan. Its model, a `TunableModel`, is changed in place."""
-        if self.forms:
-            assert isinstance(simulation.model, TunableModel)
-            simulation.model.set_conv_algorithms(self.forms)
-        return AtOnce(self.chunk_size, self.client_form).applied_to(simulation)
-
-    def __str__(self) -> str:
-        forms = f", convolutions {', '.join(self.forms)}" if self.forms else ""
-        clients = f", clients {self.client_form}" if self.client_form and self.chunk_size > 1 else ""
-        return f"plan: chunks of {self.chunk_size}{forms}{clients}"
-
-    def write(self, path: Path) -> None:
-        """Keep it for those who resume the run."""
-        write_atomically(path, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def read(cls, path: Path) -> "ConvPlan":
-        """A plan that was kept."""
-        content = json.loads(path.read_text())
-        return cls(tuple(content["forms"]), int(content["chunk_size"]), content.get("client_form", ""))
-
-
 def plan_convolutions(
     simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
-) -> ConvPlan | None:
+) -> Plan | None:
     """The plan of a simulation; None: none is needed, as on a CPU, where the chunk size depends on the model alone.
 
     A plan in `path` is read, so that a resumed run computes as before, whatever memory is free then. What was measured,
@@ -92,24 +52,23 @@ def plan_convolutions(
     check_choice("plan", mode, MODES)
     model, device = simulation.model, simulation.device
     if path is not None and path.exists():
-        return ConvPlan.read(path)
+        return Plan.read(path)
     on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
     alone, tunable = simulation.group.size == 1, isinstance(model, TunableModel) and bool(model.conv_algorithms)
     has_choice = (on_cpu or isinstance(model, ClientForms)) and not tunable
     if mode == "measure" and has_choice and alone and not (fixed_chunk or is_safe()):
-        chosen = fastest_at_once(simulation, batch_size, most_clients)
-        if chosen is not None:
-            plan = ConvPlan((), chosen.chunk_size, chosen.form)
+        fastest = fastest_at_once(simulation, batch_size, most_clients)
+        if fastest is not None:
             if path is not None:
-                plan.write(path)
-            return plan
+                fastest.write(path)
+            return fastest
     plain = is_safe() or mode == "off" or (mode == "auto" and on_cpu)
     if plain or not isinstance(model, TunableModel) or not model.conv_algorithms:
-        plan = ConvPlan((), simulation.chunk_size)
+        plan = Plan((), simulation.chunk_size)
     elif mode in FORMS:
         work = Workload(size, batch_size, simulation.dataset.input_shape, device)
         proven = [mode if _agrees(one, mode, FORMS[0]) else FORMS[0] for one in model.tunable_operations(work)]
-        plan = ConvPlan(tuple(proven), simulation.chunk_size)
+        plan = Plan(tuple(proven), simulation.chunk_size)
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
@@ -122,10 +81,10 @@ def plan_convolutions(
     return plan if plan.forms or not on_cpu else None
 
 
-def measure_plan(model: TunableModel, sizes: Sequence[Workload], ignore_cache: bool, graphs: bool) -> ConvPlan:
+def measure_plan(model: TunableModel, sizes: Sequence[Workload], ignore_cache: bool, graphs: bool) -> Plan:
     """The fastest form of each convolution for each candidate chunk size, and the fastest chunk size.
 
-    Changes the model's forms; `ConvPlan.applied_to` sets them.
+    Changes the model's forms; `Plan.applied_to` sets them.
 
     Args:
         sizes: a step for each candidate chunk size. ignore_cache: measure even if timings are cached.
@@ -137,14 +96,14 @@ def measure_plan(model: TunableModel, sizes: Sequence[Workload], ignore_cache: b
         operations = model.tunable_operations(size)
         forms[size.clients] = tuple(_fastest_form(one, size.device, ignore_cache, graphs) for one in operations)
     if len(forms) == 1:
-        return ConvPlan(forms[sizes[0].clients], sizes[0].clients)
+        return Plan(forms[sizes[0].clients], sizes[0].clients)
 
     def measure() -> Seconds:
         return {str(size.clients): _client_seconds(model, size, forms[size.clients]) for size in sizes}
 
     question = _circumstances(sizes[0].device) | model.tuning_key(sizes[0]) | {"clients": list(forms)}
     chosen = int(_fastest(cached_timings(question, measure, ignore_cache)))
-    return ConvPlan(forms[chosen], chosen)
+    return Plan(forms[chosen], chosen)
 
 
 def _fastest_form(operation: TunableOperation, device: torch.device, ignore_cache: bool, graphs: bool) -> str:

@@ -21,8 +21,8 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.autotune import chunk_autotune
-from fedcomp.simulation.autotune.chunk_autotune import AtOnce
-from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
+from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
+from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
@@ -38,21 +38,21 @@ def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, t
     object.__setattr__(sim, "workers", Workers(2))
     num = len(sim.shards.sizes)
     share = -(-num // 2)
-    assert all(chunk_autotune._seconds(sim, AtOnce(size)) > 0 for size in (1, share))
+    assert all(chunk_autotune._seconds(sim, Plan((), size)) > 0 for size in (1, share))
     seconds = {1: 1.0, share: 0.9}
     monkeypatch.setattr(chunk_autotune, "_seconds", lambda _, one: seconds[one.chunk_size])
 
-    def chosen(mode: str = "measure", fixed: bool = False, path: Path | None = None) -> ConvPlan | None:
+    def chosen(mode: str = "measure", fixed: bool = False, path: Path | None = None) -> Plan | None:
         return plan_convolutions(sim, mode, 4, num, fixed, path)
 
-    assert chosen(path=tmp_path / FILE) == ConvPlan((), share) == ConvPlan.read(tmp_path / FILE)
+    assert chosen(path=tmp_path / FILE) == Plan((), share) == Plan.read(tmp_path / FILE)
     assert chosen("auto") is chosen(fixed=True) is None
     seconds[share] = 0.96
-    assert chosen() == ConvPlan((), 1)
-    assert chosen(path=tmp_path / FILE) == ConvPlan((), share)  # as before it was resumed
+    assert chosen() == Plan((), 1)
+    assert chosen(path=tmp_path / FILE) == Plan((), share)  # as before it was resumed
     seconds[share] = 0.1
     monkeypatch.setattr(chunk_autotune, "free_bytes", lambda device: 1000)
-    assert chosen() == ConvPlan((), 1)
+    assert chosen() == Plan((), 1)
 
 
 def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
     sim = world.simulation(fedavg(), lora_mlp, participation=Full(), chunk_size=1)
     model, num = sim.model, len(sim.shards.sizes)
     assert isinstance(model, Folded)
-    looped, folded, by_vmap = AtOnce(1, IN_BATCH), AtOnce(num, IN_BATCH), AtOnce(num, VMAP)
+    looped, folded, by_vmap = Plan((), 1, IN_BATCH), Plan((), num, IN_BATCH), Plan((), num, VMAP)
     assert list(chunk_autotune._choices(sim, num)) == [looped, folded, by_vmap]
     seconds = {looped: 1.0, folded: 0.9, by_vmap: 0.8}
     needed = num * client_bytes(model, sim.dataset.input_shape, 4)
     tried = []
 
-    def taken(_: object, one: AtOnce) -> float:
+    def taken(_: object, one: Plan) -> float:
         tried.append(one)
         return seconds[one]
 
@@ -78,20 +78,20 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
     monkeypatch.setattr(functional, "vmap", spied("vmap", functional.vmap))
     monkeypatch.setattr(chunk_autotune, "_seconds", taken)
 
-    def chosen(path: Path | None = None) -> ConvPlan | None:
+    def chosen(path: Path | None = None) -> Plan | None:
         tried.clear()
         return plan_convolutions(sim, "measure", 4, num, False, path)
 
     for wanted in (by_vmap, folded, looped):
-        path = tmp_path / wanted.form / str(wanted.chunk_size) / FILE
+        path = tmp_path / wanted.client_form / str(wanted.chunk_size) / FILE
         path.parent.mkdir(parents=True)
         seconds[wanted] = 0.1
-        assert chosen(path) == ConvPlan((), wanted.chunk_size, wanted.form) == ConvPlan.read(path)
+        assert chosen(path) == Plan((), wanted.chunk_size, wanted.client_form) == Plan.read(path)
         assert tried == [looped, folded, by_vmap]
         assert model.client_form == IN_BATCH
         seconds |= dict.fromkeys(seconds, 5.0)
         again = chosen(path)
-        assert again == ConvPlan((), wanted.chunk_size, wanted.form)
+        assert again == Plan((), wanted.chunk_size, wanted.client_form)
         assert not tried
         ways.clear()
         planned = again.applied_to(sim)
@@ -101,7 +101,7 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
         model.client_form = IN_BATCH
     for free, fitting in ((2 * 3 * needed, [looped, folded, by_vmap]), (2 * needed, [looped, folded]), (1, [])):
         monkeypatch.setattr(chunk_autotune, "free_bytes", lambda _, free=free: free)
-        assert chosen() == ConvPlan((), 1, IN_BATCH)
+        assert chosen() == Plan((), 1, IN_BATCH)
         assert tried == fitting
     monkeypatch.undo()
     model.vmap_refused = True
@@ -113,7 +113,7 @@ def test_a_form_that_runs_out_of_memory_is_not_taken(monkeypatch: pytest.MonkeyP
     sim = world.simulation(fedavg(), lora_mlp, participation=Full(), chunk_size=1)
 
     monkeypatch.setattr(Folded, "_folded", raising(torch.OutOfMemoryError("no memory is left")))
-    assert chunk_autotune._seconds(sim, AtOnce(len(sim.shards.sizes), IN_BATCH)) == math.inf
+    assert chunk_autotune._seconds(sim, Plan((), len(sim.shards.sizes), IN_BATCH)) == math.inf
 
 
 CPU = torch.device("cpu")

@@ -21,7 +21,8 @@ from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import CONFIG
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.autotune import timing_cache as measured
-from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
+from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
+from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.simulation.autotune.timing_cache import cached_timings, seconds_of
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import Capture
@@ -74,10 +75,10 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
 @pytest.mark.parametrize(
     ("times", "chosen"),
     [
-        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, ConvPlan(("unfolded", "unfolded"), 2)),
-        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, ConvPlan(("looped", "looped"), 2)),
-        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, ConvPlan(("grouped", "grouped"), 1)),
-        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, ConvPlan(("grouped", "grouped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, Plan(("unfolded", "unfolded"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, Plan(("looped", "looped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, Plan(("grouped", "grouped"), 1)),
+        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, Plan(("grouped", "grouped"), 2)),
     ],
 )
 def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
@@ -108,7 +109,7 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     assert settle("c") == (first, 0)
     assert settle("d", "another") == (first, 4)
     (tmp_path / "a").write_text(json.dumps({"forms": ["looped", "grouped"], "chunk_size": 1}))
-    assert settle("a") == (ConvPlan(("looped", "grouped"), 1), 0)
+    assert settle("a") == (Plan(("looped", "grouped"), 1), 0)
 
 
 def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> None:
@@ -126,14 +127,14 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
         plan, "cached_timings", lambda question, measure, ignore_cache: cached_timings(question, measure)
     )
     settled = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
-    assert (without, settled) == (ConvPlan(("unfolded",) * 2, 3), ConvPlan(("streamed",) * 2, 3))
+    assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
     assert asked == ["layer"] * 4
 
 
 def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
     settled = plan_convolutions(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
-    assert settled == ConvPlan(("unfolded", "unfolded"), 50)
+    assert settled == Plan(("unfolded", "unfolded"), 50)
     assert asked == ["layer", "layer"]
 
 
@@ -155,7 +156,7 @@ def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
     state, _ = expected.round(0, expected.init(), ledger)
     settled = plan_convolutions(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
-    assert settled == ConvPlan((form, form), 3)
+    assert settled == Plan((form, form), 3)
     simulation = settled.applied_to(_simulation(chunk_size=3))
     got, _ = simulation.round(0, simulation.init(), ledger)
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
@@ -166,10 +167,10 @@ class _Peer(ProcessContext):
 
     is_main_process = True
 
-    def __init__(self, is_main_process: bool, said: list[ConvPlan | None]) -> None:
+    def __init__(self, is_main_process: bool, said: list[Plan | None]) -> None:
         self.is_main_process, self.said = is_main_process, said
 
-    def broadcast_object(self, value: ConvPlan | None) -> ConvPlan | None:
+    def broadcast_object(self, value: Plan | None) -> Plan | None:
         if self.is_main_process:
             self.said.append(value)
         return self.said[0]
@@ -179,7 +180,7 @@ class _Peer(ProcessContext):
 def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
     options = {"plan": mode, "num_clients": 3, "chunk_size": None, "client": {"batch_size": 2}}
-    said: list[ConvPlan | None] = []
+    said: list[Plan | None] = []
     for is_main_process in (True, False):
         before = len(asked)
         simulation, _ = _planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
@@ -243,7 +244,7 @@ def test_a_form_that_computes_something_else_is_left_out(monkeypatch, tmp_path, 
 
     monkeypatch.setattr(Convolution, "_unfolded", other)
     settled = plan_convolutions(_simulation(chunk_size=3), mode, 2, 3, True, tmp_path / FILE)
-    assert settled == ConvPlan(("grouped", "grouped"), 3)
+    assert settled == Plan(("grouped", "grouped"), 3)
     (record,) = caplog.records
     assert record.message.startswith("unfolded convolutions are not used, but grouped instead: other results")
     assert record.note
@@ -260,7 +261,7 @@ def test_the_form_nearer_to_float64_is_right(monkeypatch, tmp_path, farther, cho
 
     monkeypatch.setattr(Convolution, f"_{farther}", rounded)
     settled = plan_convolutions(_simulation(chunk_size=3), "measure", 2, 3, True, None)
-    assert settled == ConvPlan((chosen, chosen), 3)
+    assert settled == Plan((chosen, chosen), 3)
 
 
 def _kept() -> list[Path]:
