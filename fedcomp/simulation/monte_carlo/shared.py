@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.contract import Metrics
 from fedcomp.core.cohort import Cohort
 from fedcomp.runtime.workers import ProcessGroup, names_of_all
 from fedcomp.simulation.round_result import RoundResult
@@ -53,49 +54,62 @@ def gather_metrics(
     return gather(rows, shares, group)
 
 
-def gather_results(
+def gather_result(
     cohorts: Sequence[Cohort], results: Sequence[RoundResult | None], shares: Shares, group: ProcessGroup
-) -> list[RoundResult]:
-    """The results of all repetitions in which anybody took part, with the metrics that all of them have.
+) -> RoundResult:
+    """One result from those of all repetitions, as `joined_result`.
 
     Args:
         cohorts: of all repetitions, which every process draws alike. results: None of other processes' repetitions.
     """
     present = [number for number, cohort in enumerate(cohorts) if cohort.size]
     if not present:
-        return []
+        return joined_result([], [])
     place = {number: index for index, number in enumerate(present)}
-    ends = np.cumsum([cohorts[number].size for number in present])
-    starts = [0, *ends[:-1].tolist()]
+    sizes = [cohorts[number].size for number in present]
+    rows = {number: np.arange(end - size, end) for number, size, end in zip(present, sizes, np.cumsum(sizes))}
     here = [[number for number in own if number in place] for own in shares]
-    rows = [[np.arange(starts[place[number]], ends[place[number]]) for number in own] for own in here]
-    each: dict[str, Tensor] | None = None
-    shared: dict[str, Tensor] | None = None
     own_metrics = {number: result.metrics for number in here[group.rank] if (result := results[number]) is not None}
     names = group.common(names_of_all(list(own_metrics.values()))) or []
+    each: dict[str, Tensor] | None = None
+    shared: dict[str, Tensor] | None = None
     for number, metrics in own_metrics.items():
         clients = {name: metrics[name] for name in names if metrics[name].dim()}
         scalars = {name: metrics[name] for name in names if not metrics[name].dim()}
         if each is None or shared is None:
-            each = {name: value.new_empty(int(ends[-1]), *value.shape[1:]) for name, value in clients.items()}
+            each = {name: value.new_empty(sum(sizes), *value.shape[1:]) for name, value in clients.items()}
             shared = {name: value.new_empty(len(present)) for name, value in scalars.items()}
-        start, end = starts[place[number]], int(ends[place[number]])
         for name, value in clients.items():
-            each[name][start:end] = value
+            each[name][rows[number][0] : rows[number][-1] + 1] = value
         for name, value in scalars.items():
             shared[name][place[number]] = value
-    each = group.gather(each, rows)
+    each = group.gather(each, [[rows[number] for number in own] for own in here])
     shared = group.gather(shared, _pieces([[place[number] for number in own] for own in here]))
     assert each is not None
     assert shared is not None
-    return [
-        RoundResult(
-            cohorts[number],
-            {name: value[start:end] for name, value in each.items()}
-            | {name: value[place[number]] for name, value in shared.items()},
-        )
-        for number, start, end in zip(present, starts, ends.tolist())
-    ]
+    return RoundResult(joined_cohort([cohorts[number] for number in present]), each, tuple(sizes), shared)
+
+
+def joined_result(cohorts: Sequence[Cohort], metrics: Sequence[Metrics]) -> RoundResult:
+    """One result from those of the repetitions in which anybody took part, with the metrics that all of them have.
+
+    A metric may be one of a round in which all clients take part, which is not the same round in all repetitions.
+    """
+    if not cohorts:
+        return RoundResult(Cohort.of((), torch.zeros(0)), {})
+    names = names_of_all(metrics) or []
+    each = {name: torch.cat([own[name] for own in metrics]) for name in names if metrics[0][name].dim()}
+    shared = {name: torch.stack([own[name] for own in metrics]) for name in names if not metrics[0][name].dim()}
+    return RoundResult(joined_cohort(cohorts), each, tuple(cohort.size for cohort in cohorts), shared)
+
+
+def joined_cohort(cohorts: Sequence[Cohort]) -> Cohort:
+    """The clients of all these cohorts, one after another."""
+    return Cohort(
+        torch.cat([one.ids for one in cohorts]),
+        torch.cat([one.weight for one in cohorts]),
+        tuple(client for one in cohorts for client in one.clients),
+    )
 
 
 def _pieces(shares: Sequence[Sequence[int]]) -> list[list[np.ndarray]]:

@@ -28,14 +28,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Metrics, Models
+from fedcomp.algorithm.contract import Models
 from fedcomp.core.accelerated import is_safe
-from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel, num_frozen
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
-from fedcomp.runtime.workers import ProcessGroup, names_of_all
+from fedcomp.runtime.workers import ProcessGroup
 from fedcomp.simulation.evaluation import metrics_of_rows
 from fedcomp.simulation.monte_carlo import shared
 from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
@@ -131,10 +130,10 @@ class MonteCarloStudy:
         if self.group.size > 1:
             ledger.merge(shared.sum_of(own_ledger, self.group))
             cohorts = [one.cohort(index) for one in self.repetitions]
-            known = shared.gather_results(cohorts, results, self.shares, self.group)
+            whole = shared.gather_result(cohorts, results, self.shares, self.group)
         else:
             known = [one for one in results if one is not None and one.cohort.size]
-        whole = _joined_result([one.cohort for one in known], [one.metrics for one in known])
+            whole = shared.joined_result([one.cohort for one in known], [one.metrics for one in known])
         return state if donate_state else _stacked(states), whole
 
     def gather_state(self, state: Any) -> Any:
@@ -287,21 +286,3 @@ def _set_repetition(tree: Any, number: int, own: Any) -> None:
 
     kept = map_tensors(safe, tree, own)
     map_tensors(lambda whole, new: whole[number].copy_(new), tree, kept)
-
-
-def _joined_result(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult:
-    """One result from those of the repetitions in which anybody took part, with the metrics that all of them have.
-
-    A metric may be one of a round in which all clients take part, which is not the same round in all repetitions.
-    """
-    if not cohorts:
-        return RoundResult(Cohort.of((), torch.zeros(0)), {})
-    whole = Cohort(
-        torch.cat([one.ids for one in cohorts]),
-        torch.cat([one.weight for one in cohorts]),
-        tuple(client for one in cohorts for client in one.clients),
-    )
-    names = names_of_all(metrics) or []
-    each = {name: torch.cat([own[name] for own in metrics]) for name in names if metrics[0][name].dim()}
-    shared = {name: torch.stack([own[name] for own in metrics]) for name in names if not metrics[0][name].dim()}
-    return RoundResult(whole, each, tuple(cohort.size for cohort in cohorts), shared)

@@ -27,6 +27,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.first_line import first_line
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.client_data import ClientShards
+from fedcomp.simulation.monte_carlo.shared import joined_cohort
 from fedcomp.simulation.monte_carlo.vmap_adapters import PaddedCohort, VmappedClients, VmappedLink
 from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, NotVmappable, VmappedKey
 from fedcomp.simulation.round_result import RoundResult
@@ -105,7 +106,7 @@ class VmappedRepetitions:
             _keep_legs(round_ledger.legs, every, logs)
         each = {name: value.flatten(0, 1)[rows.positions] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
-        return new, RoundResult(rows.everybody, each, tuple(sizes), shared)
+        return new, RoundResult(joined_cohort(cohorts), each, tuple(sizes), shared)
 
     def evaluation_models(self, index: int, state: Any) -> dict[str, Models]:
         """The models of all repetitions, theta [R, K, D]. Raises NotVmappable."""
@@ -157,7 +158,7 @@ class _Rows:
     Attributes:
         ids: [R, M] client numbers, 0 where there is none. weight: [R, M], 0 there.
         positions: [n] rows of the n clients among the R M rows.
-        cohort: the n clients, numbered in the joined federation. everybody: the same, numbered in their repetition.
+        cohort: the n clients, numbered in the joined federation.
     """
 
     def __init__(self, present: list[int], cohorts: list[Cohort], num_clients: int) -> None:
@@ -170,7 +171,6 @@ class _Rows:
         ids, weight = (self.ids + before).flatten()[self.positions], self.weight.flatten()[self.positions]
         numbers = [at * num_clients + client for at, one in zip(present, cohorts) for client in one.clients]
         self.cohort = Cohort(ids, weight, tuple(numbers))
-        self.everybody = replace(self.cohort, clients=tuple(client for one in cohorts for client in one.clients))
 
 
 def _joined(shards: list[ClientShards]) -> ClientShards:
