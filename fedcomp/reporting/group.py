@@ -49,7 +49,7 @@ class RunGroup:
 
 def setting_text(setting: Setting) -> str:
     """A setting in words."""
-    words = {"num_clients": "{} clients", "network": "network {}"}
+    words = {"num_clients": "1 client" if ("num_clients", "1") in setting else "{} clients", "network": "network {}"}
     return " · ".join(words.get(key, "{}").format(value) for key, value in setting)
 
 

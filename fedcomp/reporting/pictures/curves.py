@@ -26,10 +26,12 @@ X_AXES = (
 )
 NAME_LENGTH = 120
 """Characters of a part of a file's name: file systems hold 255 bytes, and a setting may have a list of columns."""
-RATES = (
-    ("bpp/total", Axis("bits per parameter, both ways", log=True)),
-    ("bpp/uplink", Axis("bits per parameter, uplink", log=True)),
-)
+RATE_TITLES = {
+    "bpp/total": "bits per parameter, both ways",
+    "bpp/uplink": "bits per parameter, uplink",
+    "bpp/downlink": "bits per parameter, downlink",
+}
+RATES = [(key, Axis(RATE_TITLES[key], log=True)) for key in ("bpp/total", "bpp/uplink")]
 
 
 def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from fedcomp.reporting.group import RunGroup, by_setting, natural, regroup
 from fedcomp.reporting.labels import in_order, show_value
 from fedcomp.reporting.metrics import Metric, metric
 from fedcomp.reporting.pictures.curves import (
+    RATE_TITLES,
     X_AXES,
     each_run,
     last_places,
@@ -238,6 +239,6 @@ def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     known = {**dict(X_AXES), **SPENT}.get(figure.x)
     if known is not None:
         return known if figure.log_x is None else replace(known, log=figure.log_x)
-    title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
+    title = RATE_TITLES.get(figure.x, figure.x.split(".")[-1].replace("/", " ").replace("_", " "))
     log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
     return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)

@@ -54,10 +54,13 @@ def test_last_values_over_a_metric_in_panels(make_run: MakeRun, tmp_path: Path) 
 
 def test_over_a_config_key_with_log_axes_where_values_are_far_apart(make_run: MakeRun, tmp_path: Path) -> None:
     figure = {"name": "by clients", "x": "num_clients", "y": "mse"}
+    rate = {"name": "by bits", "x": "bpp/uplink", "y": "mse"}
     for clients in (1, 10, 100):
-        config = {"num_clients": clients, "figures": [figure]}
-        make_run("sign", 0, [], lines=[{"mse": 2.0 / clients}], config=config, folder=f"{clients}")
-    ((picture,), _) = pictures(group(read_runs([tmp_path])))
+        config = {"num_clients": clients, "figures": [figure, rate]}
+        last = {"mse": 2.0 / clients, "bpp/uplink": 32.0}
+        make_run("sign", 0, [], lines=[last], config=config, folder=f"{clients}")
+    ((picture, rated), _) = pictures(group(read_runs([tmp_path])))
+    assert rated.panels[0].x.title == "bits per parameter, uplink"
     (panel,) = picture.panels
     (line,) = panel.series
     assert (line.x.tolist(), line.y.tolist()) == ([1, 10, 100], [2.0, 0.2, 0.02])
