@@ -72,7 +72,8 @@ class Table:
     def mean_variance(self) -> float:
         """The mean of `variance` over standard normal y, of which those beyond T have none."""
         y = np.linspace(-THRESHOLD, THRESHOLD, 200_001)
-        return float(np.trapezoid(self.variance(y) * np.exp(-(y**2) / 2), y)) / math.sqrt(2 * math.pi)
+        heights = self.variance(y) * np.exp(-(y**2) / 2)  # the trapezoids below have a name in NumPy from 2.0 on only
+        return float((np.diff(y) * (heights[1:] + heights[:-1]) / 2).sum()) / math.sqrt(2 * math.pi)
 
 
 @functools.cache
