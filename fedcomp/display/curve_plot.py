@@ -40,17 +40,16 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     Before round 0 no bits are sent, which a logarithmic axis cannot show: its value is a dotted horizontal line.
 
     Args:
-        lines: the run's evaluations, in order.
+        lines: the run's evaluations, in order, which have a main metric.
         path: of the picture to write (.png or .pdf).
         title: first line of the heading.
         num_params: parameters of the model, for the heading.
 
     Raises:
-        ValueError: the lines hold no metric to draw, or the picture cannot be written.
+        ValueError: the picture cannot be written.
     """
     quality = main_metric(lines)
-    if quality is None:
-        raise ValueError("no evaluation to draw: the lines hold no test/accuracy, no test/loss and no other test/...")
+    assert quality is not None
     lines = [line for line in lines if quality in line]
     scale = 100 if quality == "test/accuracy" else 1
 

@@ -22,32 +22,23 @@ MAX_NUMBERED = 25
 
 
 def plot_partition(
-    counts: np.ndarray | Sequence[Sequence[int]],
-    path: Path,
-    class_names: Sequence[str] = (),
-    title: str = "",
-    below: str = "",
+    counts_NC: np.ndarray, path: Path, class_names: Sequence[str] = (), title: str = "", below: str = ""
 ) -> None:
     """Plot the samples of each class that a client holds, and a bar of all its samples; for C = 1 only the bars.
 
     Darker cells hold more samples (the shade follows the square root, so that few samples are visible); white: none.
 
     Args:
-        counts: [N, C] samples of client n with class c, integers >= 0.
+        counts_NC: [N, C] samples of client n with class c, integers >= 0.
         path: of the picture to write (.png or .pdf).
         class_names: C names, or none: then classes are numbered from 0.
         title: heading.
         below: a line under the plot, in a small font.
 
     Raises:
-        ValueError: counts is not [N, C], the names do not fit it, or the picture cannot be written.
+        ValueError: the picture cannot be written.
     """
-    counts_NC = np.asarray(counts)
-    if counts_NC.ndim != 2 or counts_NC.size == 0:
-        raise ValueError(f"counts has shape {counts_NC.shape}, need [clients, classes] with at least one of each")
     num_clients, num_classes = counts_NC.shape
-    if class_names and len(class_names) != num_classes:
-        raise ValueError(f"{len(class_names)} class names for {num_classes} classes; give one a class, or none")
     names = list(class_names) or [str(label) for label in range(num_classes)]
 
     small = num_clients <= MAX_NUMBERED and num_classes <= MAX_NUMBERED

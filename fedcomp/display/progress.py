@@ -5,107 +5,19 @@ No thread draws, so neither a slow terminal nor Ctrl-C can leave one behind. Whe
 reader of a pipe has died, a disk is full), progress stops and the run continues.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
-from typing import Literal, Protocol, Self, TextIO, get_args
+from typing import Literal, Self, TextIO
 
 from fedcomp.display import units
 from fedcomp.display.console import redirect_to_null
 from fedcomp.display.main_metric import main_metric, metric_text
-from fedcomp.display.notebook import NotebookBar, in_notebook
+from fedcomp.display.screens import Lines, Screen, screen_for
 from fedcomp.records.metrics_file import Metrics
 
 Verbosity = Literal["quiet", "normal", "verbose"]
-
-BAR_SECONDS = 0.1
-LINE_SECONDS = 5.0
-LINE_SECONDS_EVALUATED = 1.0
-
-
-class Screen(Protocol):
-    """Where progress is drawn: `Bar` on terminals, `NotebookBar` in notebooks, `Lines` elsewhere.
-
-    `draw` gets the round, the number of rounds, the last evaluation and the time left as text ("": none yet).
-    """
-
-    seconds: float
-    """Minimum seconds between two draws."""
-    seconds_evaluated: float
-    """Minimum seconds between two draws that show an evaluation."""
-
-    def start(self, rounds: int) -> None: ...
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None: ...
-    def note(self, text: str) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Bar:
-    """A bar with round, metrics and time left, drawn with rich. `stream`: a terminal."""
-
-    seconds = BAR_SECONDS
-    seconds_evaluated = BAR_SECONDS
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        self._bar = RichProgress(
-            TextColumn("round {task.completed}/{task.total}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[metrics]}", style="bold"),
-            TextColumn("{task.fields[left]}", style="dim"),
-            console=Console(file=stream, highlight=False),
-            auto_refresh=False,
-            redirect_stdout=sys.stdout.isatty(),
-        )
-
-    def start(self, rounds: int) -> None:
-        """Start the bar on the terminal's last line."""
-        self._task = self._bar.add_task("", total=rounds, metrics="", left="")
-        self._bar.start()
-
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
-        """Redraw the bar."""
-        self._bar.update(self._task, completed=round, metrics=metrics, left=left, refresh=True)
-
-    def note(self, text: str) -> None:
-        """Print one line above the bar."""
-        self._bar.console.print(text, markup=False)
-
-    def stop(self) -> None:
-        """Leave the bar on the terminal and restore the cursor."""
-        self._bar.stop()
-
-
-class Lines:
-    """Plain lines for log files. `stream`: where they are printed."""
-
-    seconds = LINE_SECONDS
-    seconds_evaluated = LINE_SECONDS_EVALUATED
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = ""
-
-    def start(self, rounds: int) -> None:
-        """Does nothing."""
-
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
-        """Print one line. An evaluation is printed once: the lines of later rounds leave its metrics out."""
-        fresh = metrics if metrics != self._shown else ""
-        self._shown = metrics
-        self.note("  ".join(part for part in (f"round {round:>{len(str(rounds))}}/{rounds}", fresh, left) if part))
-
-    def note(self, text: str) -> None:
-        """Print one line."""
-        print(text, file=self._stream, flush=True)
-
-    def stop(self) -> None:
-        """Does nothing."""
 
 
 class Progress:
@@ -115,17 +27,12 @@ class Progress:
         verbosity: quiet shows nothing; normal shows a bar, or else lines: one per evaluation (at most one a second),
             and one every five seconds without an evaluation; verbose prints a line for each evaluation as well.
         stream: where to show it; None: the standard error stream.
-
-    Raises:
-        ValueError: an unknown verbosity.
     """
 
-    def __init__(self, verbosity: str = "normal", stream: TextIO | None = None) -> None:
-        if verbosity not in get_args(Verbosity):
-            raise ValueError(f"verbosity is {verbosity!r}, allowed are {', '.join(get_args(Verbosity))}")
+    def __init__(self, verbosity: Verbosity = "normal", stream: TextIO | None = None) -> None:
         self._verbose = verbosity == "verbose"
         self._stream = stream or sys.stderr
-        self._screen = None if verbosity == "quiet" else _screen(self._stream)
+        self._screen = Screen() if verbosity == "quiet" else screen_for(self._stream)
         self._metrics = ""
         self._round = self._rounds = 0
         self._paced: tuple[int, float] | None = None
@@ -140,8 +47,7 @@ class Progress:
         self._round = round
         self._rounds, self._paced = rounds, None
         now = perf_counter()
-        if self._screen is not None:
-            self._due, self._due_evaluated = now + self._screen.seconds, now
+        self._due, self._due_evaluated = now + self._screen.seconds, now
         self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
@@ -155,8 +61,6 @@ class Progress:
 
     def evaluated(self, record: Metrics) -> None:
         """Show an evaluation: its main metric and bits so far. The first and the last are always shown."""
-        if self._screen is None:
-            return
         self._metrics = describe(record)
         self._round = int(record["round"])
         self._pending = True
@@ -188,20 +92,17 @@ class Progress:
     def _draw(self) -> None:
         now = perf_counter()
         self._pending = False
-        if self._screen is not None:
-            self._due = now + self._screen.seconds
+        self._due = now + self._screen.seconds
         seconds = self._seconds_left(now)
         left = f"{units.duration(seconds)} left" if seconds else ""
         self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, left))
 
     def _show(self, action: Callable[[Screen], None]) -> None:
-        """Apply `action` to the screen, if there is one; drop the screen if it cannot be written."""
-        if self._screen is None:
-            return
+        """Apply `action` to the screen; nothing is shown any more once it cannot be written."""
         try:
             action(self._screen)
         except OSError:
-            self._screen, self._due = None, float("inf")
+            self._screen, self._due = Screen(), float("inf")
             redirect_to_null(self._stream)
 
     def _seconds_left(self, now: float) -> float | None:
@@ -221,11 +122,3 @@ def describe(record: Metrics) -> str:
     if "time/total" in record:
         parts.append(f"{units.duration(record['time/total'])} on the network")
     return "  ".join(parts)
-
-
-def _screen(stream: TextIO) -> Screen:
-    """A bar in a notebook, and where the stream is a terminal that can move its cursor; else lines."""
-    if stream is sys.stderr and in_notebook():
-        return NotebookBar()
-    can_redraw = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
-    return Bar(stream) if can_redraw else Lines(stream)

@@ -12,8 +12,8 @@ from typing import TextIO
 import pytest
 
 from fedcomp.display import progress as module
-from fedcomp.display.notebook import NotebookBar, in_notebook
-from fedcomp.display.progress import Lines, Progress, _screen
+from fedcomp.display.progress import Progress
+from fedcomp.display.screens import LINE_SECONDS, Lines, NotebookBar, in_notebook, screen_for
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 
@@ -110,7 +110,7 @@ def test_a_round_reads_the_clock_once_and_draws_only_when_a_redraw_is_due(clock:
         progress.advance(round)
     assert clock.num_reads == before + 1000
     assert stream.getvalue() == ""
-    clock.now += module.LINE_SECONDS
+    clock.now += LINE_SECONDS
     progress.advance(1000)
     assert stream.getvalue().startswith("round 1000/1000")
 
@@ -151,11 +151,6 @@ def test_stop_before_start_shows_nothing() -> None:
     stream = io.StringIO()
     Progress("normal", stream).stop()
     assert stream.getvalue() == ""
-
-
-def test_verbosity_is_checked() -> None:
-    with pytest.raises(ValueError, match="allowed are quiet, normal, verbose"):
-        Progress("loud")
 
 
 @pytest.mark.parametrize("verbosity", ["normal", "verbose"])
@@ -221,7 +216,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_one_output_is_redrawn(shown: list[str]) -> None:
     assert in_notebook()
-    bar = _screen(sys.stderr)
+    bar = screen_for(sys.stderr)
     assert isinstance(bar, NotebookBar)
     bar.start(10)
     bar.draw(4, 10, "accuracy < 90 %", "1 m 01 s left")
@@ -233,10 +228,10 @@ def test_one_output_is_redrawn(shown: list[str]) -> None:
 
 def test_a_file_gets_lines_also_in_a_notebook(shown: list[str], tmp_path) -> None:
     with (tmp_path / "log").open("w") as stream:
-        assert isinstance(_screen(stream), Lines)
+        assert isinstance(screen_for(stream), Lines)
 
 
 def test_a_plain_process_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert not in_notebook()
-    assert isinstance(_screen(sys.stderr), Lines)
+    assert isinstance(screen_for(sys.stderr), Lines)
