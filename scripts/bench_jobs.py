@@ -133,7 +133,7 @@ def fedcomp_rounds(job: Job, device: torch.device, precision: str, loop_runner: 
         loop_runner=loop_runner,
     )
     if device.type == "cuda":
-        plan = plan_convolutions(simulation, "auto", job.batch, job.clients, False, None)
+        plan = plan_convolutions(simulation, "auto", job.batch, False, None)
         simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 

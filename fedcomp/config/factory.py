@@ -3,6 +3,7 @@
 import functools
 import inspect
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
@@ -102,8 +103,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         per_client=build(config.evaluation),
     )
     _ = simulation.client_samples
-    expected = int(participation.inclusion(len(parts)).sum().ceil())
-    check_memory(simulation, expected, batch_size, device, config.repeats)
+    check_memory(simulation, math.ceil(simulation.expected_cohort), batch_size, device, config.repeats)
     simulation = replace(
         simulation,
         dataset=dataset.to(device),

@@ -86,13 +86,13 @@ class TorchProcesses(ProcessContext):
         on_gpu = simulation.device.type == "cuda"
         at_once = -self.group.all_reduce_max(-simulation.chunk_size)[0]
         if on_gpu and chunk_size is None:
-            at_once = min(at_once, math.ceil(_expected(simulation) / self.place.size))
+            at_once = min(at_once, math.ceil(max(1, math.ceil(simulation.expected_cohort)) / self.place.size))
         group = replace(self.group, device=simulation.device, rows=_nccl()) if on_gpu else self.group
         num = 1 if on_gpu else threads or max(1, num_cores() // self.place.local_size)
         return replace(simulation, chunk_size=at_once, workers=Workers(num), group=group)
 
     def describe_split(self, simulation: Simulation) -> str:
-        size, cohort = self.place.size, _expected(simulation)
+        size, cohort = self.place.size, max(1, math.ceil(simulation.expected_cohort))
         if size > cohort:
             idle = f"at least {size - cohort} of them train nobody and only share the test set"
             return f"{size} processes share cohorts of {cohort} clients: {idle}; start {cohort} or fewer"
@@ -178,8 +178,3 @@ def _nccl() -> dist.ProcessGroup:
     group = dist.new_group(backend="nccl")
     assert isinstance(group, dist.ProcessGroup)
     return group
-
-
-def _expected(simulation: Simulation) -> int:
-    """Clients that are expected in a round, at least 1."""
-    return max(1, math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum())))

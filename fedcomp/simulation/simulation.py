@@ -267,6 +267,11 @@ class Simulation:
         return solver.batching if solver else None
 
     @functools.cached_property
+    def expected_cohort(self) -> float:
+        """How many clients are expected in a round."""
+        return float(self.participation.inclusion(len(self.shards.sizes)).sum())
+
+    @functools.cached_property
     def importance(self) -> Tensor:
         """[N] float64 weight of each client before normalisation, on the CPU: its `counts`, or 1."""
         counts = self.counts.to(torch.float64)

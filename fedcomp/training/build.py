@@ -1,6 +1,5 @@
 """What a run needs before its first round: torch's settings, the simulation, and who records and writes."""
 
-import math
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,15 +111,10 @@ def _planned(
     """The simulation with its plan, which the main process makes: all processes must compute alike."""
     plan: Plan | None = None
     if processes.is_main_process:
-        options = config.client.batch_size, most_clients(simulation), config.chunk_size is not None, folder / PLAN
-        plan = plan_convolutions(simulation, config.plan, *options)
+        fixed_chunk = config.chunk_size is not None
+        plan = plan_convolutions(simulation, config.plan, config.client.batch_size, fixed_chunk, folder / PLAN)
     plan = processes.broadcast_object(plan)
     return (simulation if plan is None else plan.applied_to(simulation)), plan
-
-
-def most_clients(simulation: Simulation) -> int:
-    """The largest cohort to be expected."""
-    return math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
 
 
 def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:

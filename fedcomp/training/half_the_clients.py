@@ -1,6 +1,7 @@
 """A run whose GPU has no memory left in its first round tries it with half as many clients at once."""
 
 import gc
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT
 from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
-from fedcomp.training.build import BuiltRun, most_clients
+from fedcomp.training.build import BuiltRun
 from fedcomp.training.session import Session
 
 
@@ -40,7 +41,7 @@ def _halved(built: BuiltRun, session: Session) -> Session | None:
     path = folder / FILE
     if begun or given or not path.exists():
         return None
-    before = min(Plan.read(path).chunk_size, most_clients(simulation))
+    before = min(Plan.read(path).chunk_size, math.ceil(simulation.expected_cohort))
     if before == 1:
         return None
     plan = replace(Plan.read(path), chunk_size=before // 2)

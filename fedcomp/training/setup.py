@@ -174,11 +174,10 @@ def _draw_partition(dataset: Dataset, counts: torch.Tensor, config: DictConfig, 
 
 
 def _facts(simulation: Simulation, counts: torch.Tensor) -> dict[str, float | int]:
-    num_clients = len(simulation.shards.sizes)
     entropy = {"label_entropy": label_entropy(counts).mean().item()} if counts.shape[1] > 1 else {}
     return {
         "num_params": simulation.model.dim,
-        "expected_participants": float(simulation.participation.inclusion(num_clients).sum()),
+        "expected_participants": simulation.expected_cohort,
         "num_train_samples": len(simulation.dataset.train),
         "num_test_samples": len(simulation.dataset.test),
         **entropy,

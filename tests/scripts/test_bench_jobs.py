@@ -13,6 +13,7 @@ from torch.nn import functional
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.cuda_graphs import fused_loop
 from fedcomp.simulation.cuda_graphs.capture import Capture, Work
+from fedcomp.simulation.simulation import Simulation
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
 from scripts.lean_loop import lean_rounds
@@ -67,6 +68,7 @@ def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypa
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 37, 1 << 37))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(Simulation, "expected_cohort", 2.0)  # the host's work, on numbers that are real
     monkeypatch.setattr(plan, "seconds_of", lambda work, device: measured.append(work) or work() or 1.0)
     monkeypatch.setattr(plan, "cached_timings", lambda question, measure, ignore_cache: measure())
     for module in (fused_loop, plan):

@@ -114,7 +114,7 @@ def room(monkeypatch):
     """`room(n)`: from now on, n clients at once fit; the plan of a new run is eight."""
     real, most = Executor.map_clients, [8]
 
-    def planned(simulation, mode, batch_size, most_clients, fixed, path):
+    def planned(simulation, mode, batch_size, fixed, path):
         if path.exists():
             return Plan.read(path)
         plan = Plan((), 8 if not fixed else simulation.chunk_size)

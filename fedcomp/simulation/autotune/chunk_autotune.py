@@ -25,7 +25,7 @@ VMAP_MEMORY = 2.4
 """How much more a client takes by vmap: 8 clients of Llamas of 0.7 and 10.7 million took 2.0 and 2.5 times as much."""
 
 
-def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) -> Plan | None:
+def fastest_at_once(simulation: Simulation, batch_size: int) -> Plan | None:
     """The choice with the fastest round: that of the simulation, unless another one gains enough and fits.
 
     On a CPU a worker's share of the cohort is tried, on a GPU what the simulation has, which is what fits; of models
@@ -33,16 +33,16 @@ def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) 
     the second of two rounds is timed; their results are dropped.
 
     Args:
-        batch_size: samples of a client's step. most_clients: largest cohort.
+        batch_size: samples of a client's step.
     """
-    plain, *others = _choices(simulation, most_clients)
+    plain, *others = _choices(simulation)
     if not others:
         return None
     data, free = simulation.dataset, MEMORY_SHARE * free_bytes(simulation.device)
     client = client_bytes(simulation.model, data.input_shape, batch_size, data.input_dtype)
 
     def fits(one: Plan) -> bool:
-        at_once = min(most_clients, one.chunk_size * simulation.workers.num)
+        at_once = min(math.ceil(simulation.expected_cohort), one.chunk_size * simulation.workers.num)
         return at_once * client * (VMAP_MEMORY if one.client_form == VMAP and one.chunk_size > 1 else 1) <= free
 
     if not (others := [one for one in others if fits(one)]):
@@ -55,9 +55,10 @@ def fastest_at_once(simulation: Simulation, batch_size: int, most_clients: int) 
     return best if seconds[best] <= GAIN * seconds[plain] else plain
 
 
-def _choices(simulation: Simulation, most_clients: int) -> Iterator[Plan]:
+def _choices(simulation: Simulation) -> Iterator[Plan]:
     """What the simulation does, and what else it may do."""
     on_cpu, model, size = simulation.device.type == "cpu", simulation.model, simulation.chunk_size
+    most_clients = math.ceil(simulation.expected_cohort)
     share = math.ceil(most_clients / simulation.workers.num) if on_cpu else min(size, most_clients)
     if not isinstance(model, ClientForms):
         yield Plan((), size)

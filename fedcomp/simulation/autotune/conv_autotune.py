@@ -32,7 +32,7 @@ CPU_CHUNKS = (1, 2)
 
 
 def plan_convolutions(
-    simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
+    simulation: Simulation, mode: str, batch_size: int, fixed_chunk: bool, path: Path | None
 ) -> Plan | None:
     """The plan of a simulation; None: none is needed, as on a CPU, where the chunk size depends on the model alone.
 
@@ -43,7 +43,7 @@ def plan_convolutions(
         mode: auto (on a GPU the cached timings of this kind of GPU, else measured; on a CPU as off), measure (on any
             device, without cached timings; of other networks on a CPU the chunk size, and of those with `ClientForms`
             on any device in which of these), off (grouped), or one of `FORMS` for all convolutions.
-        batch_size: samples of a client's step. most_clients: largest cohort.
+        batch_size: samples of a client's step.
         fixed_chunk: whether the user has set the chunk size, which then stays.
         path: of the run's plan; None: it is neither read nor written.
     Raises:
@@ -53,11 +53,12 @@ def plan_convolutions(
     model, device = simulation.model, simulation.device
     if path is not None and path.exists():
         return Plan.read(path)
+    most_clients = math.ceil(simulation.expected_cohort)
     on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
     alone, tunable = simulation.group.size == 1, isinstance(model, TunableModel) and bool(model.conv_algorithms)
     has_choice = (on_cpu or isinstance(model, ClientForms)) and not tunable
     if mode == "measure" and has_choice and alone and not (fixed_chunk or is_safe()):
-        fastest = fastest_at_once(simulation, batch_size, most_clients)
+        fastest = fastest_at_once(simulation, batch_size)
         if fastest is not None:
             if path is not None:
                 fastest.write(path)

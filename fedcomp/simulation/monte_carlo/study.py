@@ -79,8 +79,8 @@ class MonteCarloStudy:
     def of(cls, repetitions: tuple[Simulation, ...], spread: bool = True) -> "MonteCarloStudy":
         """A study of these repetitions, vmapped if possible. `spread`: otherwise processes may share repetitions."""
         first = repetitions[0]
-        expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
-        vmapped = _verified_vmap(repetitions) if first.chunk_size >= 2 * expected and not is_safe() else None
+        together = first.chunk_size >= 2 * first.expected_cohort and not is_safe()
+        vmapped = _verified_vmap(repetitions) if together else None
         if vmapped is None and spread and 1 < first.group.size <= len(repetitions):
             alone = tuple(replace(one, group=ProcessGroup()) for one in repetitions)
             return cls(alone, group=first.group)

@@ -43,7 +43,7 @@ def test_the_faster_round_decides_and_is_kept(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(chunk_autotune, "_seconds", lambda _, one: seconds[one.chunk_size])
 
     def chosen(mode: str = "measure", fixed: bool = False, path: Path | None = None) -> Plan | None:
-        return plan_convolutions(sim, mode, 4, num, fixed, path)
+        return plan_convolutions(sim, mode, 4, fixed, path)
 
     assert chosen(path=tmp_path / FILE) == Plan((), share) == Plan.read(tmp_path / FILE)
     assert chosen("auto") is chosen(fixed=True) is None
@@ -61,7 +61,7 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
     model, num = sim.model, len(sim.shards.sizes)
     assert isinstance(model, Folded)
     looped, folded, by_vmap = Plan((), 1, IN_BATCH), Plan((), num, IN_BATCH), Plan((), num, VMAP)
-    assert list(chunk_autotune._choices(sim, num)) == [looped, folded, by_vmap]
+    assert list(chunk_autotune._choices(sim)) == [looped, folded, by_vmap]
     seconds = {looped: 1.0, folded: 0.9, by_vmap: 0.8}
     needed = num * client_bytes(model, sim.dataset.input_shape, 4)
     tried = []
@@ -80,7 +80,7 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
 
     def chosen(path: Path | None = None) -> Plan | None:
         tried.clear()
-        return plan_convolutions(sim, "measure", 4, num, False, path)
+        return plan_convolutions(sim, "measure", 4, False, path)
 
     for wanted in (by_vmap, folded, looped):
         path = tmp_path / wanted.client_form / str(wanted.chunk_size) / FILE
@@ -105,7 +105,7 @@ def test_clients_of_adapters_go_in_the_fastest_of_three_ways(monkeypatch: pytest
         assert tried == fitting
     monkeypatch.undo()
     model.vmap_refused = True
-    assert list(chunk_autotune._choices(sim, num)) == [looped, folded]
+    assert list(chunk_autotune._choices(sim)) == [looped, folded]
     assert chosen() is not None
 
 

@@ -83,7 +83,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
 )
 def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
     _timed(monkeypatch, times)
-    settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(), "measure", 2, False, tmp_path / FILE)
     assert settled == chosen
     simulation = settled.applied_to(_simulation())
     assert simulation.chunk_size == chosen.chunk_size
@@ -96,7 +96,7 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     def settle(run: str, device: str = "one", mode: str = "measure"):
         monkeypatch.setattr(plan, "processor", lambda _: device)
         before = len(asked)
-        settled = plan_convolutions(_simulation(), mode, 2, 3, False, tmp_path / run)
+        settled = plan_convolutions(_simulation(), mode, 2, False, tmp_path / run)
         return settled, len(asked) - before
 
     first, count = settle("a")
@@ -121,19 +121,19 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "processor", lambda _: "one")
     trust(monkeypatch)  # no streams are there
-    without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
+    without = plan_convolutions(_simulation(3), "measure", 2, True, tmp_path / "a")
     monkeypatch.setattr(convolution, "can_fork", lambda device: True)
     monkeypatch.setattr(
         plan, "cached_timings", lambda question, measure, ignore_cache: cached_timings(question, measure)
     )
-    settled = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
+    settled = plan_convolutions(_simulation(3), "measure", 2, True, tmp_path / "b")
     assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
     assert asked == ["layer"] * 4
 
 
 def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
-    settled = plan_convolutions(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(chunk_size=50), "measure", 2, True, tmp_path / FILE)
     assert settled == Plan(("unfolded", "unfolded"), 50)
     assert asked == ["layer", "layer"]
 
@@ -142,12 +142,12 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {})
     simulation = _simulation()
     for mode in ("auto", "off"):
-        assert plan_convolutions(simulation, mode, 2, 3, False, tmp_path / FILE) is None
+        assert plan_convolutions(simulation, mode, 2, False, tmp_path / FILE) is None
     assert (asked, list(tmp_path.glob("*"))) == ([], [])
     with pytest.raises(
         ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded, streamed"
     ):
-        plan_convolutions(simulation, "fast", 2, 3, False, tmp_path / FILE)
+        plan_convolutions(simulation, "fast", 2, False, tmp_path / FILE)
 
 
 @pytest.mark.thorough
@@ -155,7 +155,7 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
 def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
     state, _ = expected.round(0, expected.init(), ledger)
-    settled = plan_convolutions(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(chunk_size=3), form, 2, False, tmp_path / FILE)
     assert settled == Plan((form, form), 3)
     simulation = settled.applied_to(_simulation(chunk_size=3))
     got, _ = simulation.round(0, simulation.init(), ledger)
@@ -201,7 +201,7 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
     monkeypatch.setattr(plan, "CudaGraphs", Graphs)
     monkeypatch.setattr(plan, "can_capture", lambda _: graphs)
     loops = GraphedLoops(Capture()) if graphs else None
-    plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, 3, False, tmp_path / FILE)
+    plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
     assert recorded == (layers if graphs else [])
     questions = [json.loads(json.loads(path.read_text())["question"]) for path in _kept()]
@@ -221,10 +221,10 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
     monkeypatch.setattr(Convolution, "__call__", call)
     if broken == FORMS:
         with pytest.raises(RuntimeError, match="unable to find an engine"):
-            plan_convolutions(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+            plan_convolutions(_simulation(chunk_size=2), "measure", 2, True, tmp_path / FILE)
         return
     with caplog.at_level("INFO", "fedcomp"):
-        settled = plan_convolutions(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+        settled = plan_convolutions(_simulation(chunk_size=2), "measure", 2, True, tmp_path / FILE)
     assert "grouped" not in settled.forms
     wanted = "no grouped convolutions here: GET was unable to find an engine to execute this computation"
     assert [record.message for record in caplog.records] == 2 * [wanted]
@@ -243,7 +243,7 @@ def test_a_form_that_computes_something_else_is_left_out(monkeypatch, tmp_path, 
         return unfolded(self, x, weight.detach(), bias) + 0 * weight.sum()
 
     monkeypatch.setattr(Convolution, "_unfolded", other)
-    settled = plan_convolutions(_simulation(chunk_size=3), mode, 2, 3, True, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(chunk_size=3), mode, 2, True, tmp_path / FILE)
     assert settled == Plan(("grouped", "grouped"), 3)
     (record,) = caplog.records
     assert record.message.startswith("unfolded convolutions are not used, but grouped instead: other results")
@@ -260,7 +260,7 @@ def test_the_form_nearer_to_float64_is_right(monkeypatch, tmp_path, farther, cho
         return right(self, x if x.dtype == torch.float64 else x.to(torch.bfloat16).float(), *rest)
 
     monkeypatch.setattr(Convolution, f"_{farther}", rounded)
-    settled = plan_convolutions(_simulation(chunk_size=3), "measure", 2, 3, True, None)
+    settled = plan_convolutions(_simulation(chunk_size=3), "measure", 2, True, None)
     assert settled == Plan((chosen, chosen), 3)
 
 
@@ -270,7 +270,7 @@ def _kept() -> list[Path]:
 
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
-    settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(), "measure", 2, False, tmp_path / FILE)
     assert settled.chunk_size in (1, 2)
     assert set(settled.forms) <= set(FORMS)
     kept = [json.loads(path.read_text()) for path in _kept()]
