@@ -1,6 +1,6 @@
 """The operations that code runs, whatever device its tensors are on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,12 +10,12 @@ READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::ma
 """What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
 
 
-def reads(name: str, args: tuple[Any, ...], names: Sequence[str] = READS) -> bool:
+def reads(name: str, args: tuple[Any, ...]) -> bool:
     """Whether the operation makes the host wait; a mask as an index is looked up as `nonzero` is, out of sight."""
     masks = name in ("aten::index", "aten::index_put", "aten::index_put_") and any(
         one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]
     )
-    return name in names or masks
+    return name in READS or masks
 
 
 class Operations(TorchDispatchMode):

@@ -170,19 +170,20 @@ def session_provenance(
     inputs: RunInputs,
     resumes: bool,
     device: torch.device,
-    bfloat16: str | None = None,
-    **counts: int,
+    bfloat16: str | None,
+    threads: int,
+    processes: int,
 ) -> SessionProvenance:
     """The provenance of a new session, compared with that of the last session if the run resumes from a checkpoint.
 
     Args:
-        inputs: what this session reads. resumes: whether there is a checkpoint. bfloat16: as in the record.
-        counts: `threads` and `processes`.
+        inputs: what this session reads. resumes: whether there is a checkpoint. bfloat16, threads, processes: as in
+            the record.
     Raises:
         ValueError: data or code have changed, and the config does not accept changes.
     """
     files = code_files(config).values()
-    machine = host(), str(config["device"]), processor(device), counts["threads"], counts["processes"]
+    machine = host(), str(config["device"]), processor(device), threads, processes
     session = SessionRecord(
         now(), *machine, versions() | device_versions(device), commits(files), job(), bfloat16=bfloat16
     )

@@ -84,12 +84,11 @@ def build(place: RunPlace, processes: ProcessContext, device: torch.device) -> B
         _check_same_inputs(inputs, processes.broadcast_object(inputs))
         check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
         simulation = processes.distribute(simulation, config.chunk_size, config.threads)
-        setup.begin(inputs, simulation, bfloat16)
+        writer = setup.writer(inputs, simulation, parts, bfloat16)
         simulation, plan = _planned(simulation, config, folder, processes)
         rehearse(simulation, processes)
         recorder = build_recorder(simulation, config)
         rounds = build_runner(simulation, config, spread=recorder is None)
-        writer = setup.writer(simulation, parts)
     return BuiltRun(place, processes, setup, simulation, rounds, plan, recorder, writer)
 
 

@@ -44,14 +44,16 @@ class RunSetup:
         """Context manager around building the simulation: log file, status, and the place of an error in code."""
         return contextlib.nullcontext()
 
-    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
-        """Compare with what the run began with. `bfloat16`: what is known of its products; None: there are none.
+    def writer(
+        self, inputs: RunInputs, simulation: Simulation, parts: list[torch.Tensor], bfloat16: str | None
+    ) -> Writer:
+        """The session's writer, once the inputs are compared with those that the run began with.
 
-        Raises ValueError: data or code are not those that the run began with.
+        Args:
+            parts: each client's sample numbers. bfloat16: what is known of its products; None: there are none.
+        Raises:
+            ValueError: data or code are not those that the run began with.
         """
-
-    def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> Writer:
-        """The session's writer. `parts`: each client's sample numbers."""
         return Writer()
 
     def running(
@@ -74,14 +76,14 @@ class FolderSetup(RunSetup):
         with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
             yield
 
-    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
-        counts = {"threads": simulation.workers.num, "processes": simulation.group.size}
+    def writer(
+        self, inputs: RunInputs, simulation: Simulation, parts: list[torch.Tensor], bfloat16: str | None
+    ) -> FolderWriter:
+        counts = simulation.workers.num, simulation.group.size
         resumes = any(self._path.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
         self._begun: SessionProvenance = session_provenance(
-            self._path, self._plain, inputs, resumes, simulation.device, bfloat16, **counts
+            self._path, self._plain, inputs, resumes, simulation.device, bfloat16, *counts
         )
-
-    def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> FolderWriter:
         config, path, dataset = self._config, self._path, simulation.dataset
         self._counts = _label_counts(dataset, parts)
         pictures = config.pictures and can_draw()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcomp.records.metrics_file import Record, read_lines
+from fedcomp.records.metrics_file import REPETITIONS, Record, read_lines, read_repetitions
 from fedcomp.records.reader import RunFiles, find_runs, read_run, read_runs
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
@@ -63,10 +63,21 @@ def test_truncate_after_the_checkpoint(tmp_path: Path, round: int, kept: list[in
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
+def test_values_of_repetitions_come_back_by_round(tmp_path: Path) -> None:
+    record = Record(tmp_path, REPETITIONS)
+    for number in (0, 1):
+        record.append({"round": number, "test/loss": [1.0, float(number)], "x": [math.nan]})
+    assert all(json.loads(line)["x"] == [None] for line in record.path.read_text().splitlines())
+    found = read_repetitions(tmp_path)
+    assert (list(found), found[1]["test/loss"]) == ([0, 1], [1, 1])
+    assert math.isnan(found[1]["x"][0])
+
+
 @looped(
     "second, said",
     [
         ("rubbish", "is no record"),
+        ('{"rounds": 7}', "is no record"),
         ('{"round": 5}', "is of round 5, after a line of round 5"),
         ('{"round": 2}', "is of round 2, after a line of round 5"),
     ],

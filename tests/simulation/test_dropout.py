@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.check.algorithm import check_chunks
+from fedcomp.check.algorithm import AlgorithmCase, check_chunks
 from fedcomp.check.failed import same
 from fedcomp.check.trajectory import check_repeat, check_resume
 from fedcomp.core.pytree import flatten
@@ -33,22 +33,11 @@ MODULES = (dropping_chain, Dropping, Attending)
 Module = Callable[[], nn.Module]
 
 
-@dataclass(frozen=True)
-class Case:
-    """Stands in for an `AlgorithmCase`: its simulation learns a network with dropout."""
-
-    algorithm: object
-    module: Module
-
-    def simulation(self, chunk_size: int = 100, **options):
-        return world.simulation(self.algorithm, self.module, chunk_size=chunk_size, **options)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", [FEDAVG, FEDMRN, SVRG], ids=["fedavg", "fedmrn", "svrg"])
 @pytest.mark.parametrize("module", MODULES)
 def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> None:
-    case = Case(algorithm, module)
+    case = AlgorithmCase("dropout", algorithm, module=module)
     state = torch.get_rng_state()
     check_chunks(case)
     assert torch.equal(torch.get_rng_state(), state)
@@ -64,7 +53,7 @@ def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> No
 
     monkeypatch.setattr(StepDraws, "uniform", uniform)
     with pytest.raises(AssertionError):
-        check_chunks(Case(FEDAVG, Dropping))
+        check_chunks(AlgorithmCase("dropout", FEDAVG, module=Dropping))
 
 
 @looped("module", MODULES)

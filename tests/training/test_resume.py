@@ -1,13 +1,12 @@
 """A run or a study of repetitions that was stopped, or is given more rounds, ends bit for bit as from the start."""
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
 
 from fedcomp.cli.main import main
-from fedcomp.records.metrics_file import REPETITIONS, Record, read_repetitions
+from fedcomp.records.metrics_file import read_repetitions
 from fedcomp.records.provenance import read_provenance
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from tests.forked import Forked
@@ -166,24 +165,3 @@ def test_a_fixed_partition_is_the_same_in_all_repetitions(fedcomp, tmp_path: Pat
     last = read_repetitions(folder_of(tmp_path))[6]
     assert len(last["optimum/0"]) == 1
     assert last["theta/0"][0] != last["theta/0"][1]
-
-
-def test_the_file_drops_later_and_halfrecord(tmp_path: Path) -> None:
-    file = Record(tmp_path, REPETITIONS)
-    file.truncate_after(3)
-    assert read_repetitions(tmp_path) == {}
-    assert not file.path.exists()
-    for round in range(4):
-        file.append({"round": round, "test/loss": [1.0, float(round)], "x": [float("nan")]})
-    with file.path.open("ab") as end:
-        end.write(b'{"round": 4, "test/l')
-    assert sorted(read_repetitions(tmp_path)) == [0, 1, 2, 3]
-    file.truncate_after(2)
-    found = read_repetitions(tmp_path)
-    assert found[2]["test/loss"] == [1, 2]
-    assert found[2]["x"][0] != found[2]["x"][0]
-    assert sorted(found) == [0, 1, 2]
-    assert all(json.loads(line)["x"] == [None] for line in file.path.read_text().splitlines())
-    file.path.write_text('{"rounds": 1}\n')
-    with pytest.raises(ValueError, match=r"repetitions.jsonl, line 1 is no record"):
-        read_repetitions(tmp_path)
