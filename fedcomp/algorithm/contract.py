@@ -307,6 +307,10 @@ class Algorithm(CheckedOptions, ABC):
         """Lines that the user is told before the first round, of what the options come to with this model."""
         return ()
 
+    def remarks(self, last: Mapping[str, float]) -> Sequence[str]:
+        """Lines that the user is told after the last round, of the metrics that were recorded of it."""
+        return ()
+
     def check_cohort(self, size: int | None) -> None:
         """Raise ValueError, before the first round, if it cannot work with `size` clients a round (None: it varies)."""
         return

@@ -18,6 +18,7 @@ sqrt(sum tau^2 / S^3), and "unbiased" holds only as compressor/masked_noise.py s
 Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -39,6 +40,9 @@ from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterT
 from fedcomp.core.ranges import Within
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
+
+MOST_SATURATED = 0.25
+"""Share of clipped entries above which a run says that the noise bounds what a round can learn."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,18 @@ class FedMRN(Algorithm):
     seed_cost: SeedCost = "sent"
     mask_batchnorm: bool = False
     weights: str = "samples"
+
+    when_slow = "a round changes a weight by its noise at most: a larger algorithm.alpha, or more rounds"
+
+    def remarks(self, last: Mapping[str, float]) -> Sequence[str]:
+        """That the noise is small for what clients learn in a round."""
+        share = last.get("mask/saturated", 0.0)
+        if share <= MOST_SATURATED:
+            return ()
+        return [
+            f"{100 * share:.0f} % of the entries end at their noise, the most that a round can change them by "
+            "(mask/saturated): a larger algorithm.alpha lets clients go further"
+        ]
 
     @property
     def codec(self) -> MaskedNoise:

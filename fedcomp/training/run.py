@@ -41,8 +41,8 @@ def run(built: BuiltRun) -> list[Line]:
         lines = run_in_memory(built, session)
         if not isinstance(simulation.model, TaskModel):
             slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
-            if slow is not None:
-                writer.note(slow)
+            for text in (*([] if slow is None else [slow]), *simulation.algorithm.remarks(lines[-1])):
+                writer.note(text)
         return lines
 
 

@@ -37,6 +37,7 @@ FIRST = (
     "bicompfl_mix_noniid",
     "fedmrn_noise",
     "fedmrn_lenet5_alpha",
+    "fedmrn_lenet5_alpha_cifar10",
     # The rest of the papers' tables, and theirs with a smaller network.
     "fedmrn_lenet5_fashion_mnist",
     "fedmrn_lenet5_cifar10",

@@ -54,6 +54,13 @@ def test_a_run_says_once_that_a_matrix_has_no_weight_left(fedcomp, capsys) -> No
     assert "algorithm.schedule=progressive, which prunes later, or a lower algorithm.sparsity" in said
 
 
+def test_a_run_says_at_its_end_that_fedmrns_noise_is_small(fedcomp, capsys) -> None:
+    for alpha, small in (("0.001", True), ("1", False)):
+        assert fedcomp(*SHORT, "algorithm=fedmrn", f"algorithm.alpha={alpha}", "rounds=1") == 0
+        said = capsys.readouterr().err
+        assert ("(mask/saturated): a larger algorithm.alpha lets clients go further" in said) == small
+
+
 def test_a_run_that_learns_says_nothing(fedcomp, capsys) -> None:
     assert fedcomp("rounds=3", "client.epochs=5", "num_clients=4") == 0
     assert not any(words in capsys.readouterr().err for words in ("chance", "hardly"))
