@@ -75,13 +75,6 @@ class TorchProcessGroup(ProcessGroup):
         every = [self.broadcast_object(names, rank) for rank in range(self.size)]
         return names_of_all([one for one in every if one is not None])
 
-    def sum(self, count: int | Tensor) -> int | Tensor:
-        """The sum; a tensor if the rows lie on a GPU, which is not waited for."""
-        whole = torch.zeros((), dtype=torch.int64, device=self.device) + count
-        with self.peer_errors():
-            dist.all_reduce(whole, group=self.rows)
-        return int(whole) if self.device.type == "cpu" else whole
-
     def sum_on_host(self, counts: np.ndarray) -> np.ndarray:
         whole = torch.from_numpy(counts.astype(np.int64))
         with self.peer_errors():

@@ -63,10 +63,6 @@ class ProcessGroup:
         """Those names of this process that all others have too, in an order that is the same in all; None: no say."""
         return names
 
-    def sum(self, count: int | Tensor) -> int | Tensor:
-        """The sum of every process's count, an int or an int64 tensor."""
-        return count
-
     def sum_on_host(self, counts: np.ndarray) -> np.ndarray:
         """Int64: the sum of every process's counts that the host knows, one by one."""
         return counts

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ Write = Callable[[int, Line, PerRepetition], None]
 """Takes the round, its line without round and seconds, and the repetitions' own values."""
 
 
+@dataclass
 class EvaluationQueue:
     """Queue of length one: evaluates asynchronously, then writes results in round order.
 
@@ -23,26 +25,18 @@ class EvaluationQueue:
     round while the host waits for this evaluation and writes its line. A checkpoint, an interruption or the error of a
     later round comes after the line. Leaving the block flushes.
 
-    Args:
+    Attributes:
         simulation: whose rounds are evaluated. reader: copies values to the host. write: writes a line.
         monitor: its metrics since the last evaluation are read with the next one, and checked first.
         recorder: of the run's traffic, which is read and timed with each evaluation; None: nobody asks for it.
     """
 
-    def __init__(
-        self,
-        simulation: RoundRunner,
-        reader: MetricsReader,
-        monitor: DivergenceMonitor,
-        write: Write,
-        recorder: TrafficRecorder | None = None,
-    ) -> None:
-        self._simulation = simulation
-        self._reader = reader
-        self._monitor = monitor
-        self._write = write
-        self._recorder = recorder
-        self._finish: Callable[[], None] | None = None
+    simulation: RoundRunner
+    reader: MetricsReader
+    monitor: DivergenceMonitor
+    write: Write
+    recorder: TrafficRecorder | None = None
+    _finish: Callable[[], None] | None = field(default=None, init=False)
 
     @property
     def in_flight(self) -> bool:
@@ -52,24 +46,24 @@ class EvaluationQueue:
     def submit(self, done: int, state: Any, result: RoundResult | None, ledger: Ledger) -> None:
         """Evaluate `state`, `result` and `ledger` after `done` rounds. Raises Diverged, with a synchronous reader."""
         self.flush()
-        simulation, seen, spent = self._simulation, self._monitor.take(), ledger.copy()
+        simulation, seen, spent = self.simulation, self.monitor.take(), ledger.copy()
 
         def evaluate() -> ScalarGroups:
             found = simulation.evaluate(done, state, result)
             return found.line, found.each, seen.sums(), spent.device_counts
 
-        times = None if self._recorder is None else self._recorder.submit()
-        values = self._reader.read(evaluate)
+        times = None if self.recorder is None else self.recorder.submit()
+        values = self.reader.read(evaluate)
 
         def finish() -> None:
             line, each, sums, counts = values()
             seen.check(sums)
             check_finite(done, line)
             spent.resolve(counts)
-            self._write(done, line | simulation.bits_metrics(spent) | (times() if times else {}), each)
+            self.write(done, line | simulation.bits_metrics(spent) | (times() if times else {}), each)
 
         self._finish = finish
-        if not self._reader.asynchronous:
+        if not self.reader.asynchronous:
             self.flush()
 
     def flush(self) -> None:

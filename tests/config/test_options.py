@@ -2,19 +2,13 @@
 
 import functools
 import re
-from dataclasses import replace
 
 import pytest
 
-from fedcomp.algorithm.masks.frozen_weights import FrozenWeights
 from fedcomp.config.compose import compose
-from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.config.options import check_types
-from fedcomp.launcher.joblib import Joblib
-from fedcomp.runtime.process_settings import pick_device
 from tests.looped import looped
-from tests.parts import Adam, ServerAdam, ServerSgd, Sgd
 
 
 @pytest.mark.thorough
@@ -46,26 +40,6 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
 def test_a_number_is_no_switch() -> None:
     with pytest.raises(ValueError, match=r"^algorithm\.sm=1 must be true or false$"):
         check_types(compose(["algorithm=fedmrn", "algorithm.sm=1"]).algorithm)
-
-
-@looped(
-    "overrides, line",
-    [
-        (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a positive number"),
-        (["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"], "compressor.value=abc must be"),
-        (["compressor=topk", "compressor.fraction=abc"], r"compressor.fraction=abc must be a number in \(0, 1\]"),
-        (["compressor=masked_noise", "compressor.mask=foo"], "compressor.mask=foo must be one of binary, signed"),
-        (
-            ["compressor@downlink=masked_noise", "downlink.seed_cost=foo"],
-            "downlink.seed_cost=foo must be one of sent, derived",
-        ),
-        (["algorithm=fedmrn", "algorithm.seed_cost=foo"], "algorithm.seed_cost=foo must be one of sent, derived"),
-    ],
-)
-def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) -> None:
-    config = compose(overrides)
-    with pytest.raises(ValueError, match=f"^{line}"):
-        build_simulation(config, pick_device("cpu"))
 
 
 @looped(
@@ -107,31 +81,3 @@ def test_lists_that_are_lists_pass() -> None:
 def test_an_old_name_is_refused_with_the_new_one(word: str, now: str) -> None:
     with pytest.raises(ValueError, match=rf"^there is no option '[a-z.]+': it is called {now} now$"):
         compose(["algorithm=fedscalar", "compressor@downlink=randk", word])
-
-
-PARTS = [
-    *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),
-    *((Sgd(lr=0.1), "client", name) for name in ("momentum", "weight_decay", "lr_final")),
-    *((ServerAdam(), "server", name) for name in ("lr", "beta1", "beta2", "eps")),
-    *((ServerSgd(), "server", name) for name in ("lr", "momentum")),
-    *((Joblib(), "launcher", name) for name in ("n_jobs", "runs_per_gpu")),
-]
-
-
-@looped("part, group, name", PARTS)
-@looped("value", ["abc", None, -2.5])
-def test_an_option_that_is_no_number_is_named(part, group, name, value):
-    with pytest.raises(ValueError, match=f"^{group}.{name}={value} must be"):
-        replace(part, **{name: value})
-
-
-def test_adams_eps_is_above_0_and_true_is_no_number():
-    with pytest.raises(ValueError, match="client.eps=0"):
-        Adam(lr=0.1, eps=0)
-    with pytest.raises(ValueError, match="client.weight_decay=True"):
-        Sgd(lr=0.1, weight_decay=True)
-
-
-def test_first_probabilities_that_are_none():
-    with pytest.raises(ValueError, match="algorithm.theta0=None must be"):
-        FrozenWeights(theta0=None)  # type: ignore[arg-type]

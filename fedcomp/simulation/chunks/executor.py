@@ -106,10 +106,12 @@ class Executor:
             if result is None:
                 result = map_tensors(lambda tensor: tensor.new_empty(num, *tensor.shape[1:]), part)
             map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), result, part)
+        counts = self._gradients(gradients, num, cohort.ids)
         if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
-            self.count(self.group.sum(_total(gradients)))
+            total = counts * num if isinstance(counts, int) else counts.sum()
+            self.count(total if isinstance(total, Tensor) else int(total))
         if self.count_each is not None:
-            self.count_each(cohort, self._gradients(gradients, num, cohort.ids))
+            self.count_each(cohort, counts)
         result = self.group.gather(result, shares)
         if self.dtype != torch.float32:
             result = map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
@@ -166,17 +168,6 @@ class Executor:
     def _cost(self, sizes: np.ndarray) -> int:
         """Steps of clients with `sizes` samples; their samples, if `batching` is None."""
         return int((sizes if self.batching is None else num_steps(sizes, self.batching)).sum())
-
-
-def _total(parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]]) -> int | Tensor:
-    """The sum of the counts of chunks with their positions; a tensor if any lies on a GPU, without synchronising."""
-    total: int | Tensor = 0
-    for positions, own in parts:
-        if isinstance(own, int):
-            total += len(positions) * own
-        else:
-            total += own.sum() if isinstance(own, Tensor) else int(own.sum())
-    return total
 
 
 def _by_client(
