@@ -189,7 +189,7 @@ def test_edges() -> None:
 
 def test_no_global_seed() -> None:
     for path in _files(PACKAGE).values():
-        for call in ("torch.manual_seed", "np.random.seed", "random.seed(", "torch.cuda.manual_seed"):
+        for call in ("torch.manual_seed(", "np.random.seed(", "random.seed(", "torch.cuda.manual_seed("):
             assert call not in path.read_text(), f"{path} seeds a global generator"
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.models import Models
+from fedcomp.algorithm.sent_messages import SentMessages
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.dense import Dense
@@ -88,11 +89,10 @@ class Context:
     """What a round works with.
 
     Attributes:
-        round: 0 for the first.
-        key: names every draw of this round.
-        link: carries and counts messages.
-        clients: the executor.
+        round: 0 for the first. key: names every draw of this round.
+        link: carries and counts messages. clients: the executor.
         asked: notes that `num_rounds` was read.
+        sent: the messages so far.
     """
 
     round: int
@@ -101,6 +101,7 @@ class Context:
     link: Link
     clients: Clients
     asked: AskedNumRounds = field(default_factory=AskedNumRounds)
+    sent: SentMessages = field(default_factory=SentMessages)
 
     @property
     def num_rounds(self) -> int:
@@ -125,7 +126,8 @@ class Context:
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort
     ) -> tuple[Tensor, Memory]:
         """The cohort sends x [M, D] in the message called `name`; the server's weighted sum [D], and the memories."""
-        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.sender_key(name))
+        found = uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.sender_key(name))
+        return self.sent.noted(name, memory, found)
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, receivers: Receivers
@@ -133,7 +135,8 @@ class Context:
         """The server sends x [D] in the message called `name` to `receivers`; what each decodes [D], and its memory."""
         sender = self.server(x)
         common, sender_key = self.common(name, sender), self.sender_key(name)
-        return downlink.send_down(x, memory, sender, receivers, self.link, common, sender_key)
+        found = downlink.send_down(x, memory, sender, receivers, self.link, common, sender_key)
+        return self.sent.noted(name, memory, found)
 
     def send_dense(self, name: str, x: Tensor, receivers: Receivers, paper_bits: int | None = None) -> Tensor:
         """The server sends x [D] uncompressed; as received. No entries, no message. `paper_bits` as in `Payload`."""

@@ -8,13 +8,11 @@ import numpy as np
 import torch
 
 from fedcomp.check.failed import described, require
-from fedcomp.dataset.check import check
+from fedcomp.dataset.check import check, off_scale
 from fedcomp.dataset.contract import IGNORED, Dataset
 
 MOST_SHARED = 0.01
 """Largest share of the test samples that may be training samples too."""
-SPREAD = (0.1, 10.0)
-"""Allowed standard deviation of normalised inputs."""
 SEEN = 20_000
 """Samples that are looked at."""
 
@@ -61,13 +59,8 @@ def check_classes(case: DatasetCase) -> None:
 
 def check_normalisation(case: DatasetCase) -> None:
     """Normalised inputs are of the order of one (`mean` and `std` of the data set)."""
-    data = case.load()
-    if data.vocab_size is not None:
-        return
-    x = data.normalise(data.train.x[:SEEN]).double()
-    mean, deviation = float(x.mean()), float(x.std())
-    fits = SPREAD[0] <= deviation <= SPREAD[1] and abs(mean) <= SPREAD[1]
-    require(fits, f"inputs have mean {mean:.3g} and standard deviation {deviation:.3g} after normalisation")
+    wrong = off_scale(case.load(), SEEN)
+    require(wrong is None, str(wrong))
 
 
 def check_held_out(case: DatasetCase) -> None:

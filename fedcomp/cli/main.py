@@ -14,6 +14,7 @@ from dataclasses import replace
 import hydra
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
+from hydra.conf import HydraConf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -43,6 +44,8 @@ from fedcomp.sweeper.contract import SweepFailed
 
 CHOOSES_MODE = re.compile(r"[+~]*(experiment|launcher|sweeper|hydra)\b")
 """Overrides by which a command may be a grid without `-m`."""
+NO_OPTION = re.compile(r"there is no option '(([\w]+)\.[\w.]+)'")
+"""The error message for an option that a part does not have."""
 
 
 def _run(config: DictConfig) -> float | tuple[float, ...]:
@@ -72,10 +75,25 @@ def _run(config: DictConfig) -> float | tuple[float, ...]:
             processes.say(f"{interruption}; the same command resumes it")
             raise SystemExit(128 + interruption.signal) from interruption
         except (ValueError, MemoryError) as error:
-            processes.say(f"error: {error}")
+            text = f"{error}{_whose_option(str(error), hydra_config)}"
+            processes.say(f"error: {text}")
             if not grid:
                 raise SystemExit(1) from error
-            raise RunFailed(str(error)) from error
+            raise RunFailed(text) from error
+
+
+def _whose_option(error: str, hydra_config: HydraConf) -> str:
+    """What is added to an error of an unknown option that an experiment sets and the command does not; else ""."""
+    found, experiment = NO_OPTION.match(error), hydra_config.runtime.choices.get("experiment")
+    if found is None or not experiment:
+        return ""
+    option, part = found.groups()
+    if any(re.match(rf"[+]*{re.escape(option)}=", word) for word in hydra_config.overrides.task):
+        return ""
+    return (
+        f": experiment={experiment} sets it, for its own choice of {part}; keep that choice, or give the experiment's "
+        "other options instead of the experiment"
+    )
 
 
 def _processes() -> contextlib.AbstractContextManager[ProcessContext]:

@@ -30,6 +30,7 @@ from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
+from fedcomp.dataset.check import off_scale
 from fedcomp.dataset.contract import Dataset
 from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
@@ -43,7 +44,7 @@ from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.cohorts import check_draws
 from fedcomp.participation.contract import Participation
 from fedcomp.partition.contract import Partition, check_parts
-from fedcomp.random.global_draws import no_global_draws
+from fedcomp.random.global_draws import PYTHONS, TORCHS, no_global_draws, noted_draws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
@@ -58,6 +59,8 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Link, WireLink
 
 log = logging.getLogger("fedcomp")
+LOOKED_AT = 256
+"""Training samples of a data set of the user's own whose scale is looked at."""
 
 
 def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -68,8 +71,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     """
     check_keys(config)
     key = Key(("run", config.seed))
-    dataset: Dataset = build(config.dataset)
-    check_dataset(dataset)
+    dataset = _load(config)
     model = _build_model(config, dataset, key.fold_in("model"))
     participation = build_part(config.participation, Participation)
     if config.num_clients is not None:
@@ -113,6 +115,40 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts
+
+
+def _load(config: DictConfig) -> Dataset:
+    """The data set, checked.
+
+    Of one of the user's own it says if its inputs are not of the order of one, or if it draws where no key says what.
+    """
+    seed = torch.initial_seed()
+    with noted_draws() as drawn:
+        dataset: Dataset = build(config.dataset)
+    check_dataset(dataset)
+    if str(config.dataset.get("_target_", "")).startswith("fedcomp."):
+        return dataset
+    wrong = off_scale(dataset, LOOKED_AT)
+    if wrong is not None:
+        log.warning(
+            "warning: dataset=%s: %s, with which most networks hardly learn: correct its mean and std, which are in "
+            "the units of x (0 to 255 of uint8)",
+            dataset.name,
+            wrong,
+            extra={"note": True},
+        )
+    if torch.initial_seed() != seed:  # it gave torch a seed, so that it draws the same each time
+        drawn = [whose for whose in drawn if whose != TORCHS]
+    for whose in drawn:
+        if whose != PYTHONS:  # from which libraries draw the names of their files
+            log.warning(
+                "warning: dataset=%s draws from %s global generator: unless it gives a seed there, every run has other "
+                'data; draw by a key, as in torch.rand(3, generator=Key(("mine", split_seed)).generator())',
+                dataset.name,
+                whose,
+                extra={"note": True},
+            )
+    return dataset
 
 
 def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True) -> RoundRunner:

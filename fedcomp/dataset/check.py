@@ -9,6 +9,9 @@ from torch import Tensor
 from fedcomp.core.validate import check_folder_name, check_one_line, is_whole
 from fedcomp.dataset.contract import IGNORED, NO_TARGET, Dataset, Samples, Task, Unlabelled
 
+SPREAD = (0.1, 10.0)
+"""Standard deviation of normalised inputs, of which nothing is said."""
+
 
 def check(dataset: Dataset) -> None:
     """Refuse a dataset that a run cannot use or that would spoil its results silently.
@@ -235,3 +238,18 @@ def _check_normalisation(where: str, dataset: Dataset) -> None:
         raise ValueError(
             f"{where}: std is {dataset.std.tolist()}; every entry must be above 0, for inputs are divided by it"
         )
+
+
+def off_scale(data: Dataset, seen: int) -> str | None:
+    """What is said of inputs that are not of the order of one once they are normalised; None: they are, or are tokens.
+
+    Args:
+        seen: training samples that are looked at, the first ones.
+    """
+    if data.vocab_size is not None:
+        return None
+    x = data.normalise(data.train.x[:seen]).double()
+    mean, deviation = float(x.mean()), float(x.std(correction=0))
+    if SPREAD[0] <= deviation <= SPREAD[1] and abs(mean) <= SPREAD[1]:
+        return None
+    return f"inputs have mean {mean:.3g} and standard deviation {deviation:.3g} after normalisation"

@@ -35,6 +35,7 @@ from fedcomp.model.flat import (
 )
 from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.model.module_check import check_module, note_trial
+from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
@@ -97,7 +98,8 @@ def build(
         make = functools.partial(factory, **_named(factory, given))
         if "train" not in make.keywords:  # such a factory reads the training data, which the check would read too
             _check_size(make, name)
-    module = draw(make, key)
+    with no_global_draws(f"model {name}", "draw with torch, whose draws come from the run's seed there", torchs=False):
+        module = draw(make, key)
     if isinstance(module, TaskModel):
         if precision == "bf16":
             raise ValueError(
@@ -209,7 +211,7 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
     stay, on several samples x [B, ...], which BatchNorm needs.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        before = torch.get_rng_state()
+        before, written = torch.get_rng_state(), x._version
         try:
             tried = copy_sharing_frozen(module).train()
             start = hidden_state.buffers(tried)
@@ -228,6 +230,11 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
         drawn = not torch.equal(torch.get_rng_state(), before)
     if not isinstance(first, Tensor):
         raise ValueError(f"model {name} gives a {type(first).__name__} in training mode; it must give one tensor")
+    if x._version != written:
+        raise ValueError(
+            f"model {name} writes into its input, which is the run's: take x = x - 1 instead of x -= 1, and no "
+            "inplace=True there"
+        )
     if drawn or not torch.equal(first.nan_to_num(), second.nan_to_num()):
         raise ValueError(
             f"model {name} draws random numbers in training by other means than torch's operations, such as NumPy, or "

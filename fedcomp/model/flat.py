@@ -45,10 +45,20 @@ def copy_sharing_frozen(module: nn.Module) -> nn.Module:
 
 
 def draw(make: Make, key: Key) -> nn.Module:
-    """`make()` with every random draw taken from `key`; torch's global generator is left as it was."""
+    """`make()` with every random draw taken from `key`; torch's global generator is left as it was.
+
+    Raises ValueError: it gives torch a seed of its own, so that it would draw the same for every key.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(key.generator().get_state())
-        return make()
+        seed = torch.initial_seed()
+        made = make()
+        if torch.initial_seed() != seed:
+            raise ValueError(
+                "the model calls torch.manual_seed, so that all seeds would begin with the same parameters: leave it "
+                "out (to begin with the same on purpose, call it within torch.random.fork_rng())"
+            )
+        return made
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.dropout import trial_draws
 from fedcomp.model.flat import copy_sharing_frozen, trained_parameters
 
@@ -65,17 +66,34 @@ def note_trial(module: nn.Module, name: str, x: Tensor, num_classes: int) -> Non
         tried.eval()
         with torch.no_grad():
             whole, part = tried(x), tried(x[:2])
+            alone, trouble = _alone(tried, x[:2], part.shape[1:])
     _note_unreached(tried, name, outputs)
     if num_classes > 1 and _are_probabilities(outputs.detach()):
         _say(
             f"model {name} gives probabilities, and the loss takes a softmax of its outputs: leave the model's own "
             "out, or it hardly learns"
         )
-    if not torch.allclose(whole[:2], part, rtol=0, atol=1e-3 * float(part.abs().max()), equal_nan=True):
+    if trouble is not None:
+        _say(f"model {name} takes no batch of one sample, which a client's last batch can be: {trouble}")
+    whole, atol = whole[:2], 1e-3 * float(part.abs().max())
+    others = (part,) if alone is None else (part, alone)
+    if not all(torch.allclose(whole, one, rtol=0, atol=atol, equal_nan=True) for one in others):
         _say(
             f"model {name} in evaluation: a sample's outputs depend on the other samples of its batch, as by BatchNorm "
             "with track_running_stats=False, so that test metrics depend on how many are evaluated at once"
         )
+
+
+def _alone(module: nn.Module, x: Tensor, shape: torch.Size) -> tuple[Tensor | None, str | None]:
+    """(outputs [B, *shape] of x [B, ...], each sample in a batch of its own; None) or (None, why there are none)."""
+    try:
+        outputs = [module(one) for one in x.split(1)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        return None, first_line(error)
+    given = tuple(outputs[0].shape)
+    if given != (1, *shape):
+        return None, f"its outputs are {given} instead of {(1, *shape)}, as by squeeze() in forward"
+    return torch.cat(outputs), None
 
 
 def _note_unreached(module: nn.Module, name: str, outputs: Tensor) -> None:

@@ -19,6 +19,12 @@ TOLERANCE = 1e-3
 """Relative difference of weights, which are float32, from what they should be."""
 FIRST_COHORTS = 8
 """Cohorts drawn before the first round, to check them."""
+TRIAL_COHORTS = 300
+"""Cohorts drawn to count how often each client is in one."""
+FEWEST_ROUNDS = 20
+"""Of a run in which clients are counted: a rule that takes turns needs some rounds until all have had theirs."""
+FAR = 6.0
+"""Standard deviations by which a client may be drawn more or less often than it should be."""
 NUM_COHORTS = 1000
 """Cohorts drawn to estimate a mean over random cohorts."""
 
@@ -57,6 +63,27 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
                 extra={"note": True},
             )
             return
+    if not type(participation).__module__.startswith("fedcomp.") and rounds >= FEWEST_ROUNDS:
+        _check_frequencies(participation, name, importance, rounds)
+
+
+def _check_frequencies(participation: Participation, name: str, importance: Tensor, rounds: int) -> None:
+    """Say if a client is not drawn as often as the rule's `inclusion` says, over trial cohorts of many rounds."""
+    drawn, expected, variance = (torch.zeros(len(importance), dtype=torch.float64) for _ in range(3))
+    for draw in range(TRIAL_COHORTS):
+        index = draw % rounds
+        inclusion = participation.inclusion(len(importance), index)
+        drawn[participation.sample(Key(("trial cohorts", draw)), importance, index).ids] += 1
+        expected += inclusion
+        variance += inclusion * (1 - inclusion)
+    wrong = (drawn - expected).abs() > FAR * variance.sqrt() + 1
+    if bool(wrong.any()):
+        client = int(wrong.nonzero()[0])
+        log.warning(
+            f"warning: {name} drew client {client} in {int(drawn[client])} of {TRIAL_COHORTS} trial cohorts, where its "
+            f"inclusion says {float(expected[client]):.0f}: it must return the probability that a client is drawn",
+            extra={"note": True},
+        )
 
 
 def some_idle(participation: Participation, num_clients: int, rounds: int) -> bool:

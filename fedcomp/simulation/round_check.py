@@ -4,40 +4,91 @@ Shape legend: M clients of the cohort, K models, D parameters, C running statist
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Metrics
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 
+RESERVED = ("round", "seconds", "gradients")
+"""Keys of a line of the record that say something else than a round's metrics."""
+RESERVED_FOLDERS = ("test", "bits", "bpp", "paper", "time", "deadline", "variance", "cep", "per_client")
+"""What such keys begin with, before a slash."""
 
-def forms(state: Any) -> dict[str, str]:
-    """The type and shape of each tensor of a state, by its path."""
-    return {name: _form(tensor) for name, tensor in flatten(state).items()}
+
+@dataclass(frozen=True)
+class StateBefore:
+    """A state as a round is given it.
+
+    Attributes:
+        tensors: by their paths. forms: the type and shape of each. written: how often each was written to.
+    """
+
+    tensors: dict[str, Tensor]
+    forms: dict[str, str]
+    written: dict[str, int]
+
+    @classmethod
+    def of(cls, state: Any) -> "StateBefore":
+        """Noted before the round."""
+        tensors = flatten(state)
+        forms = {name: _form(tensor) for name, tensor in tensors.items()}
+        return cls(tensors, forms, {name: tensor._version for name, tensor in tensors.items()})
+
+    def overwritten(self, num_clients: int, donated: bool) -> str | None:
+        """The path of a tensor that was written to since; where the state is `donated`, rows [N, ...] may be."""
+        for name, tensor in self.tensors.items():
+            rows = donated and tensor.dim() > 0 and tensor.shape[0] == num_clients
+            if tensor._version != self.written[name] and not rows:
+                return name
+        return None
 
 
-def checked_round(algorithm: Algorithm, returned: Any, before: dict[str, str], cohort: Cohort) -> tuple[Any, Metrics]:
-    """What a round returned, which began with a state of the `forms` `before`: (the state after it, its metrics).
+def checked_round(
+    algorithm: Algorithm, returned: Any, before: StateBefore, cohort: Cohort, ctx: Context
+) -> tuple[Any, Metrics]:
+    """What a round with `ctx` returned, which began with the state `before`: (the state after it, its metrics).
 
     Raises ValueError: it is no such pair; the new state has not the old one's tensors, so that no checkpoint could be
-    resumed; a metric is no scalar, nor one value a client or of the server; a method with a local solver gives no
-    `train/loss`.
+    resumed, or keeps the graph of gradients, or the old memory where a compressor returned a new one; the old state was
+    written to; a metric is no scalar, nor one value a client or of the server, or has the name of something else in the
+    record; a method with a local solver gives no `train/loss`.
     """
     where = f"algorithm={algorithm.config_name}, round"
     if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
         raise ValueError(f"{where} returned {_described(returned)}, but must return (state, a dict of metrics)")
     new, metrics = returned
-    after = forms(new)
-    for name in sorted(before.keys() | after.keys()):
-        was, now = (one.get(name, "not there") for one in (before, after))
+    tensors = flatten(new)
+    after = {name: _form(tensor) for name, tensor in tensors.items()}
+    for name in sorted(before.forms.keys() | after.keys()):
+        was, now = (one.get(name, "not there") for one in (before.forms, after))
         if was != now:
             raise ValueError(
                 f"{where}: state.{name} is {was} before it and {now} after it, but a state keeps its "
                 "tensors, their shapes and types, so that a run can be resumed"
             )
+    overwritten = before.overwritten(ctx.clients.num_clients, cohort.state_donated)
+    if overwritten is not None:
+        raise ValueError(
+            f"{where} writes into state.{overwritten}, but the state that it is given stays as it is, for a round may "
+            "be made again: make a new tensor, as in state.theta + change instead of state.theta.add_(change)"
+        )
+    for name, tensor in tensors.items():
+        if tensor.requires_grad:
+            raise ValueError(
+                f"{where}: state.{name} requires a gradient, so that it would keep the operations of all rounds in "
+                "memory: take .detach() of it"
+            )
+    _check_memories(f"{where}", algorithm, ctx, tensors)
     for name, value in metrics.items():
+        if name in RESERVED or name.partition("/")[0] in RESERVED_FOLDERS:
+            raise ValueError(
+                f"{where}: a metric cannot be called {name}, which is something else in metrics.jsonl: give it another "
+                f"name, such as own/{name.replace('/', '_')}"
+            )
         if not isinstance(value, Tensor) or tuple(value.shape) not in ((), (1,), (cohort.size,)):
             raise ValueError(
                 f"{where}: metric {name} is {_described(value)}, but must be a tensor: a scalar, or [{cohort.size}], a "
@@ -49,6 +100,22 @@ def checked_round(algorithm: Algorithm, returned: Any, before: dict[str, str], c
             "it a run that diverges is found"
         )
     return new, metrics
+
+
+def _check_memories(where: str, algorithm: Algorithm, ctx: Context, after: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if a compressor's new memory was dropped, and the state `after` the round has the old one."""
+    if not algorithm.remembers or ctx.sent.memories is None:
+        return
+    kept = {id(tensor) for tensor in after.values()}
+    for name, old, new in ctx.sent.memories:
+        for part in fields(old):
+            was, now = vars(old)[part.name], vars(new)[part.name]
+            if was.numel() and was is not now and id(was) in kept and id(now) not in kept:
+                raise ValueError(
+                    f"{where}: the state after it has the compressor's memory from before the message '{name}', so "
+                    "that error feedback adds nothing: put the memory that ctx.send_up or ctx.send_down returns into "
+                    "the new state"
+                )
 
 
 def check_models(algorithm: Algorithm, models: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, AskedNumRounds, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, AskedNumRounds, Context, Metrics, Models, SentMessages, Setup
 from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.core.pytree import shares_memory
@@ -26,7 +26,7 @@ from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.personal_test import PersonalTest
-from fedcomp.simulation.round_check import check_models, checked_round, forms
+from fedcomp.simulation.round_check import StateBefore, check_models, checked_round
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
@@ -125,11 +125,14 @@ class Simulation:
         clients = self.clients(key.fold_in("client"), ledger)
         link = self.link(ledger)
         link.checks = index == self.first_round
-        context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked)
-        before = forms(state) if link.checks else {}
+        sent = SentMessages([] if link.checks else None)
+        context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked, sent)
+        before = StateBefore.of(state) if link.checks else None
         try:
             returned = self.algorithm.round(state, cohort, context)
-            new, metrics = checked_round(self.algorithm, returned, before, cohort) if link.checks else returned
+            if before is not None:
+                checked_round(self.algorithm, returned, before, cohort, context)
+            new, metrics = returned
             return new, {**metrics, **context.link.measured}
         except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:

@@ -46,8 +46,24 @@ def hardly_learnt(lines: Sequence[Line], chance: float | None, when_slow: str) -
             return None
     if "test/loss" in first and "test/loss" in last and last["test/loss"] > (1 - LEAST_FALL) * first["test/loss"]:
         fall = units.significant(first["test/loss"]), units.significant(last["test/loss"])
-        return f"test loss {fall[1]} is hardly below its first value, {fall[0]}{why}"
+        where = "above" if last["test/loss"] > first["test/loss"] else "hardly below"
+        return f"test loss {fall[1]} is {where} its first value, {fall[0]}{why}"
     return None
+
+
+def nothing_sent(last: Line) -> str | None:
+    """A line for the user where clients trained, and nothing went up, or down; None: there are messages both ways.
+
+    Args:
+        last: of the record.
+    """
+    silent = [way for way, bits in (("up", "bits/uplink"), ("down", "bits/downlink")) if last.get(bits) == 0]
+    if not silent or not last.get("gradients"):
+        return None
+    return (
+        f"warning: clients have trained, but no message went {' or '.join(silent)}, so that 0 bits are counted: what "
+        "reaches the other end without a message (ctx.send_up, ctx.send_model, ctx.link) is found by fedcomp-check"
+    )
 
 
 def _percent(line: Line) -> str:

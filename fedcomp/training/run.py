@@ -11,7 +11,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import BuiltRun
 from fedcomp.training.errors_of_gpu import in_one_line
 from fedcomp.training.half_the_clients import run_in_memory
-from fedcomp.training.hardly_learnt import chance, hardly_learnt
+from fedcomp.training.hardly_learnt import chance, hardly_learnt, nothing_sent
 from fedcomp.training.session import Session
 
 
@@ -41,7 +41,8 @@ def run(built: BuiltRun) -> list[Line]:
         lines = run_in_memory(built, session)
         if not isinstance(simulation.model, TaskModel):
             slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
-            for text in (*([] if slow is None else [slow]), *simulation.algorithm.remarks(lines[-1])):
+            own = slow, nothing_sent(lines[-1])
+            for text in (*filter(None, own), *simulation.algorithm.remarks(lines[-1])):
                 writer.note(text)
         return lines
 

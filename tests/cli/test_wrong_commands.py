@@ -341,3 +341,9 @@ def test_from_python(given: object, said: str) -> None:
 )
 def test_what_says_one_thing_runs(fedcomp, words: str) -> None:
     assert fedcomp(*QUICK, *words.split()) == 0
+
+
+def test_an_option_that_an_experiment_sets_for_another_choice_is_said_to_be_its(fedcomp, capsys) -> None:
+    assert fedcomp(*QUICK, "experiment=quickstart", "partition=iid") == 1
+    said = capsys.readouterr().err
+    assert "there is no option 'partition.alpha' (there are: seed): experiment=quickstart sets it, for its own" in said

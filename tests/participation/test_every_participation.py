@@ -300,3 +300,25 @@ def test_a_rule_of_ones_own_is_tried_before_the_first_round(rule, words: str) ->
 def test_weights_that_are_no_average_are_said(caplog: pytest.LogCaptureFixture) -> None:
     check_draws(Own(of((1, 3), [0.2, 0.2])), NUM_CLIENTS, 6)
     assert "the weights of a first cohort add up to 0.4: they are no average of those present" in caplog.text
+
+
+class ThreeOfSeven(Own):
+    """Draws three clients at random, of equal weights, whatever the probabilities it says."""
+
+    def sample(self, key, importance, round_index=0):
+        drawn = torch.randperm(NUM_CLIENTS, generator=key.generator())[:3].sort().values
+        return of(drawn.tolist(), [1 / 3] * 3)
+
+
+def test_a_client_that_is_not_drawn_as_often_as_the_rule_says_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    always_the_same = Own(of((1, 3, 5), [1 / 3] * 3), inclusion=EQUAL * 3 / 7)
+    for rule, words in [
+        (always_the_same, "drew client 0 in 0 of 300 trial cohorts, where its inclusion says 129"),
+        (ThreeOfSeven(inclusion=EQUAL / 4), "of 300 trial cohorts, where its inclusion says 75"),
+        (ThreeOfSeven(inclusion=EQUAL * 3 / 7), ""),
+        (Own(lambda index: of((index % 7,), [1.0]), inclusion=EQUAL / 7), ""),  # they take turns
+    ]:
+        caplog.clear()
+        check_draws(rule, NUM_CLIENTS, 70)
+        assert words in caplog.text
+        assert bool(words) == bool(caplog.records)

@@ -1,5 +1,6 @@
 """Draws that no key names are found, and those of a key are none of them."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,14 @@ from tests.refused import one_line_error
 from tests.training.sessions import fedavg, session_in
 
 
-@looped("draw, whose", [(lambda: torch.rand(2), "torch"), (lambda: np.random.rand(2), "NumPy")])  # noqa: NPY002
+@looped(
+    "draw, whose",
+    [
+        (lambda: torch.rand(2), "torch"),
+        (lambda: np.random.rand(2), "NumPy"),  # noqa: NPY002
+        (lambda: random.random(), "Python"),
+    ],
+)
 def test_a_draw_from_a_global_generator_is_refused(draw, whose: str) -> None:
     with (
         one_line_error(f"^this part draws from {whose}'s global generator.* generator=key.generator"),

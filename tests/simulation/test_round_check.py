@@ -15,10 +15,11 @@ from fedcomp.check import world
 from fedcomp.wire import Field, Ledger, Payload
 from fedcomp.wire.coding import Float
 from tests.looped import looped
-from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd
+from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 from tests.refused import one_line_error
 
 PARTS = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Dense())
+REMEMBERS = (*PARTS[:2], Compressor(Sign(), ErrorFeedback()), PARTS[3])
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,11 @@ class Own(FedAvg):
     def round(self, state, cohort, ctx):
         if self.what == "1-d":
             ctx.send_up("more", self.uplink, state.theta, state.uplink, cohort)
+        if self.what == "same name":
+            ctx.send_down("update", self.downlink, state.theta, state.downlink, cohort)
         new, metrics = super().round(state, cohort, ctx)
+        if self.what == "in place":
+            state.theta.mul_(0.9)
         returned: dict[str, Any] = {
             "alone": new,
             "none": (new, None),
@@ -42,6 +47,10 @@ class Own(FedAvg):
             "double": (replace(new, theta=new.theta.double()), metrics),
             "swapped": (replace(new, theta=new.stats, stats=new.theta), metrics),
             "number": (replace(new, stats=3), metrics),
+            "graph": (replace(new, theta=new.theta.clone().requires_grad_()), metrics),
+            "old memory": (replace(new, uplink=state.uplink), metrics),
+            "taken name": (new, {**metrics, "round": torch.ones(())}),
+            "taken folder": (new, {**metrics, "test/accuracy": torch.ones(())}),
         }
         return returned.get(self.what, (new, metrics))
 
@@ -71,6 +80,12 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
         ("double", rf"{FORM}64 \(39,\) after it"),
         ("swapped", r"round: state.stats is torch.float32 \(0,\) before it and torch.float32 \(39,\) after it"),
         ("number", "state.stats is a int, but a state holds tensors alone"),
+        ("in place", r"round writes into state.theta, but the state that it is given stays as it is"),
+        ("graph", r"state.theta requires a gradient, .* take .detach\(\) of it"),
+        ("old memory", "has the compressor's memory from before the message 'update', so that error feedback adds"),
+        ("same name", "^two messages of a round are called 'update', so that their codecs draw the same numbers"),
+        ("taken name", "a metric cannot be called round, which is something else in metrics.jsonl"),
+        ("taken folder", "metric cannot be called test/accuracy, .* another name, such as own/test_accuracy"),
         ("1-d", r"compressor: what is sent is torch.float32 \(39,\), but must be torch.float32 \(3, 39\)"),
         ("other name", "evaluation_models must return a dict of Models by name, of which `test` is the main one"),
         ("one model", r"test has parameters \(39,\) and statistics \(0,\), but K models are \[K, D\]"),
@@ -78,14 +93,14 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
     ],
 )
 def test_what_no_run_can_go_on_with_is_one_line(what: str, words: str) -> None:
-    simulation = world.simulation(Own(*PARTS, what=what))
+    simulation = world.simulation(Own(*(REMEMBERS if what == "old memory" else PARTS), what=what))
     with one_line_error(words):
         state, _ = simulation.round(0, simulation.init(), Ledger())
         simulation.test_metrics(1, state)
 
 
 def test_what_is_right_passes() -> None:
-    simulation = world.simulation(Own(*PARTS))
+    simulation = world.simulation(Own(*REMEMBERS))
     state, _ = simulation.round(0, simulation.init(), Ledger())
     assert "test/loss" in simulation.test_metrics(1, state)
 

@@ -11,7 +11,7 @@ from fedcomp.simulation import evaluation
 from fedcomp.simulation.autotune.plan import FILE, Plan
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.training import build
-from fedcomp.training.hardly_learnt import chance, hardly_learnt
+from fedcomp.training.hardly_learnt import chance, hardly_learnt, nothing_sent
 from fedcomp.training.setup import _log_file
 from tests.left import record
 from tests.looped import looped
@@ -71,6 +71,7 @@ def test_a_run_that_learns_says_nothing(fedcomp, capsys) -> None:
     [
         ((0.10, 2.3), (0.18, 1.0), "test accuracy 18.00 % is near chance (10.00 %): why"),
         ((0.10, 2.3), (0.30, 2.2), "test loss 2.20 is hardly below its first value, 2.30: why"),
+        ((0.10, 2.3), (0.30, 4.6), "test loss 4.60 is above its first value, 2.30: why"),
         ((0.10, 2.3), (0.30, 2.0), None),
         ((0.95, 0.1), (0.96, 0.1), None),  # it began with a trained model
         ((0.95, 0.1), (0.12, 2.3), "test accuracy 12.00 % is near chance (10.00 %): why"),
@@ -80,6 +81,21 @@ def test_what_is_near_chance_and_what_has_hardly_fallen(first, last, says) -> No
     lines = [{"test/accuracy": accuracy, "test/loss": loss} for accuracy, loss in (first, last)]
     assert hardly_learnt(lines, 0.1, "why") == says
     assert hardly_learnt(lines[:1], 0.1, "why") is None
+
+
+@looped(
+    "up, down, gradients, says",
+    [
+        (0, 32, 10, "no message went up, so that 0 bits"),
+        (32, 0, 10, "no message went down, so that 0 bits"),
+        (0, 0, 10, "no message went up or down"),
+        (0, 32, 0, None),  # nobody trained
+        (32, 32, 10, None),
+    ],
+)
+def test_a_direction_without_a_message_is_said(up, down, gradients, says) -> None:
+    said = nothing_sent({"bits/uplink": up, "bits/downlink": down, "gradients": gradients})
+    assert (said is None) if says is None else says in said
 
 
 def test_chance_is_the_share_of_the_largest_class() -> None:
