@@ -36,14 +36,16 @@ class Inner:
 class Outer:
     theta: Tensor
     inner: Inner
+    named: dict[str, Tensor]
 
 
 def _state() -> Outer:
-    return Outer(torch.arange(3.0), Inner(torch.ones(2, 3), (torch.zeros(1), torch.tensor([4]))))
+    inner = Inner(torch.ones(2, 3), (torch.zeros(1), torch.tensor([4])))
+    return Outer(torch.arange(3.0), inner, {"a": torch.zeros(2)})
 
 
 def test_paths() -> None:
-    assert list(flatten(_state())) == ["theta", "inner.rows", "inner.slots.0", "inner.slots.1"]
+    assert list(flatten(_state())) == ["theta", "inner.rows", "inner.slots.0", "inner.slots.1", "named.a"]
 
 
 def test_round_trip() -> None:
@@ -56,7 +58,7 @@ def test_round_trip() -> None:
 
 def test_a_leaf_that_is_no_tensor_is_refused() -> None:
     with pytest.raises(ValueError, match="state.inner is a float, but a state holds tensors alone"):
-        flatten(Outer(torch.zeros(1), 3.0))  # type: ignore[arg-type]
+        flatten(Outer(torch.zeros(1), 3.0, {}))  # type: ignore[arg-type]
 
 
 @looped(
