@@ -105,12 +105,10 @@ class RunFiles:
         """What the run was made of; None if it keeps none. Raises ValueError: the file cannot be understood."""
         return provenance.read_provenance(self.folder)
 
-    def finished(
-        self, rounds: int, eval_every: int, repeats: int = 1, max_bits: float | None = None
-    ) -> list[Line] | None:
-        """The record of a run of `rounds` rounds that ended well; None if there is still something to do.
+    def finished(self, config: Mapping[str, Any]) -> list[Line] | None:
+        """The record, if the run of this config ended well; None if there is still something to do.
 
-        With `max_bits` it may have ended earlier.
+        With `max_bits` it may have ended before its last round.
 
         Raises:
             ValueError: status or record is broken; or a line is missing or changed, so that the run is no result.
@@ -118,16 +116,16 @@ class RunFiles:
         now, path = self.status(), self.folder / metrics_file.FILE
         if now is None or now.state != "finished":
             return None
-        if now.round != rounds and max_bits is None:
+        rounds, eval_every, lines = now.round, config["eval_every"], self.lines()
+        if rounds != config["rounds"] and config.get("max_bits") is None:
             return None
-        rounds, lines = now.round, self.lines()
         if not lines or lines[-1]["round"] != rounds:
             raise ValueError(
                 f"the run is finished, but {path} has no line of its last round {rounds}: put the file back, or run "
                 f"again with overwrite=true"
             )
         check_complete(path, [int(line["round"]) for line in lines], rounds, rounds, eval_every)
-        if repeats > 1:
+        if config.get("repeats", 1) > 1:
             check_complete(self.folder / REPETITIONS, self.repetitions(), rounds, rounds, eval_every)
         check_unchanged(self.folder, now.record)
         return lines

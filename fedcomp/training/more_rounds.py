@@ -47,8 +47,7 @@ def _readable(shorter: RunFiles, place: RunPlace) -> Checkpoint:
     config = place.config
     if config.wire.name == "tcp":
         raise ValueError("with wire=tcp each client has a part of the state")
-    own = shorter.existing_config()
-    shorter.finished(own["rounds"], config.eval_every, config.repeats, config.max_bits)
+    shorter.finished(shorter.existing_config())
     last = checkpoint.read(shorter.folder / CHECKPOINT)
     if not last.open_ended:
         raise ValueError("the method or a schedule depends on the number of rounds")

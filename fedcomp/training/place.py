@@ -63,7 +63,7 @@ class RunPlace:
 
     def _finished(self) -> list[Line] | None:
         config = self.config
-        done = RunFiles(self.path).finished(config.rounds, config.eval_every, config.repeats, config.max_bits)
+        done = RunFiles(self.path).finished(config)
         if done is None:
             return None
         remark = FinishedRuns(lambda _: build(config.dataset)).check(self.path, self.plain)

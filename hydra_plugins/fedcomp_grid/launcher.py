@@ -133,8 +133,7 @@ class GridLauncher(Launcher):
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *places, "hydra.mode=RUN")
         run = GridRun(number, own, command, folder, grid / f"{number}.log", task.quiet)
         try:
-            wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
-            if task.overwrite or RunFiles(folder).finished(*wanted) is None:
+            if task.overwrite or RunFiles(folder).finished(task) is None:
                 check_effects(task)
                 return _Job(run, composed, finished=False, broken=None)
             remark = self._checked(folder, task)

@@ -166,26 +166,30 @@ def test_what_is_not_there_yet(tmp_path: Path) -> None:
     assert (files.seed, files.begun, files.held) == (None, False, False)
     assert (files.config(), files.status(), files.provenance()) == (None, None, None)
     assert (files.lines(), files.latest(), files.repetitions()) == ([], ({}, None), {})
-    assert files.finished(10, 1) is None
+    assert files.finished(_config(10, 1)) is None
     run = read_run(files)
     assert run.state == "unreadable"
     assert str(run.error).startswith("cannot read")
 
 
+def _config(rounds: int, eval_every: int, repeats: int = 1) -> dict[str, int]:
+    return {"rounds": rounds, "eval_every": eval_every, "repeats": repeats}
+
+
 def test_finished_means_every_line(make_run: MakeRun) -> None:
     files = RunFiles(make_run("topk", 0, [0.1, 0.9, 0.4]))
-    found = files.finished(20, 10)
+    found = files.finished(_config(20, 10))
     assert found is not None
     assert [line["round"] for line in found] == [0, 10, 20]
-    assert files.finished(30, 10) is None, "of 30 rounds it has done 20"
+    assert files.finished(_config(30, 10)) is None, "of 30 rounds it has done 20"
     with pytest.raises(ValueError, match=r"metrics.jsonl has no line of round 5 and 1 more"):
-        files.finished(20, 5)
+        files.finished(_config(20, 5))
     with pytest.raises(ValueError, match=r"repetitions.jsonl has no line of round 0 and 2 more"):
-        files.finished(20, 10, repeats=2)
+        files.finished(_config(20, 10, repeats=2))
     record = files.folder / "metrics.jsonl"
     record.write_text("".join(record.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(ValueError, match=r"has no line of its last round 20"):
-        files.finished(20, 10)
+        files.finished(_config(20, 10))
 
 
 def test_logs_of_a_grid_and_hidden_folders_are_no_runs(make_run: MakeRun, tmp_path: Path) -> None:
