@@ -44,11 +44,6 @@ class ConfigPart:
     options: tuple[Option, ...]
 
 
-def folders_of(config: DictConfig) -> list[Path]:
-    """The folders that a composed config's files may lie in."""
-    return [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
-
-
 def explain(config: DictConfig, folders: Sequence[Path]) -> tuple[list[Option], list[ConfigPart]]:
     """Options of the run itself, and its parts in the order of `conf/train.yaml`, of a config composed with Hydra."""
     made = {group: choice for group, choice in config.hydra.runtime.choices.items() if choice}

@@ -38,3 +38,8 @@ def load(words: Sequence[str], folders: Sequence[Path] = (), grid: bool = False)
                 return loader.load_configuration("train", [*search, *words], mode, validate_sweep_overrides=not grid)
         finally:
             GlobalHydra.instance().hydra = before
+
+
+def folders_of(config: DictConfig) -> list[Path]:
+    """The folders that the files of a composed config may lie in."""
+    return [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]

@@ -110,23 +110,23 @@ def _in_quotes(text: str) -> str:
     return f"'{body}{tail[0] if tail else ''}'"
 
 
-def _parses(override: str) -> bool:
+def _parsed(word: str) -> Override | None:
+    """An override as Hydra reads it; None if it cannot."""
     try:
-        OverridesParser.create().parse_override(override)
+        return OverridesParser.create().parse_override(word)
     except HydraException:
-        return False
-    return True
+        return None
+
+
+def _parses(word: str) -> bool:
+    return _parsed(word) is not None
 
 
 def leave_to_the_runs(words: Sequence[str]) -> list[str]:
     """The overrides of a grid, with the options of parts as sweeps over one value if a config group is swept."""
-    parser = OverridesParser.create()
-    try:
-        overrides = [parser.parse_override(word) for word in words]
-    except HydraException:
-        return list(words)  # Hydra's own error says what is wrong
-    if not any(one.is_sweep_override() and _is_group(one) for one in overrides):
-        return list(words)
+    overrides = [one for word in words if (one := _parsed(word)) is not None]
+    if len(overrides) < len(words) or not any(one.is_sweep_override() and _is_group(one) for one in overrides):
+        return list(words)  # of a word that Hydra cannot read its own error says what is wrong
     return [_left(word, one) if _is_option(one) else word for word, one in zip(words, overrides, strict=True)]
 
 
@@ -142,10 +142,8 @@ def only_value(override: Override) -> str | None:
 
 def has_several_values(word: str) -> bool:
     """Whether the override is for a grid: `seed=0,1`, `seed='range(3)'`; False if Hydra cannot parse it."""
-    try:
-        return OverridesParser.create().parse_override(word).is_sweep_override()
-    except HydraException:
-        return False
+    override = _parsed(word)
+    return override is not None and override.is_sweep_override()
 
 
 def _is_group(override: Override) -> bool:
@@ -164,7 +162,4 @@ def _left(word: str, override: Override) -> str:
         return word
     key, _, value = word.partition("=")
     left = f"{key}=choice({value})"
-    try:
-        return left if OverridesParser.create().parse_override(left).is_sweep_override() else word
-    except HydraException:  # a value that no list may hold
-        return word
+    return left if has_several_values(left) else word  # a value that no list may hold

@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config import schema
 from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
+from fedcomp.config.loading import folders_of
 from fedcomp.config.overrides import only_value
 from fedcomp.config.placement import run_folder
 from fedcomp.core.first_line import first_line
@@ -115,8 +116,8 @@ class GridLauncher(Launcher):
         try:
             composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
         except (HydraException, OmegaConfBaseException) as error:
-            folders = [Path(one.path) for one in self.config.hydra.runtime.config_sources if one.schema == "file"]
-            reason = error_message(error, overrides, [folder for folder in folders if folder != CONF])
+            own_folders = [folder for folder in folders_of(self.config) if folder != CONF]
+            reason = error_message(error, overrides, own_folders)
             raise ValueError(f"run {number} ({' '.join(own)}): {reason}") from error
         placed = self.settings.place(composed.device, composed.threads)
         with open_dict(composed.hydra):
