@@ -39,7 +39,7 @@ def run(built: BuiltRun) -> list[Line]:
     shown = built.setup.running(simulation, _split(built.rounds, processes, simulation), built.plan)
     with shown, in_one_line(simulation, config.client.batch_size):
         lines = run_in_memory(built, session)
-        if not isinstance(simulation.model, TaskModel):
+        if lines and not isinstance(simulation.model, TaskModel):  # only the main process has lines
             slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
             own = slow, nothing_sent(lines[-1])
             for text in (*filter(None, own), *simulation.algorithm.remarks(lines[-1])):

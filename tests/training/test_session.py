@@ -9,10 +9,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from fedcomp.config.compose import compose
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import read_repetitions
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.tracking.contract import Jsonl
+from fedcomp.training.train import train
 from tests.interrupted import at_line, stopped_after
 from tests.left import assert_same_run, folder_of, record, status_of
 from tests.raising import raising
@@ -174,6 +176,15 @@ def test_others_may_end_a_run_and_ask_for_its_checkpoint(fedcomp: Command, tmp_p
     assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
     assert torch.load(folder_of(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
     assert record(tmp_path)[-1]["round"] == 1
+
+
+def test_a_process_beside_the_main_one_makes_the_rounds_and_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    rounds: list[int] = []
+    monkeypatch.setattr(ProcessContext, "is_main_process", False)
+    monkeypatch.setattr(ProcessContext, "check_in_sync", lambda self, state: rounds.append(len(rounds)))
+    assert train(compose([*OPTIONS, f"output_root={tmp_path}"])) == []
+    assert len(rounds) == 3, "one for each checkpoint"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_budget_of_bits_ends_a_run_and_it_is_finished(fedcomp: Command, tmp_path: Path, capsys) -> None:
