@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcomp.cli.arguments import FLAGS, Arguments, flag_with_value, parse
-from fedcomp.config.comments import choices, read
+from fedcomp.config.comments import comments_of, read
 from fedcomp.core.folders import CONF
 
 SWEPT = re.compile(r"([\w@/]+=[\w/]+),[\w/,]*")
@@ -216,7 +216,7 @@ def _is_override(word: str, groups: Sequence[str]) -> bool:
 def _swept(group: str, values: str, folders: Sequence[Path]) -> list[str]:
     """`group=` with every choice as the last of the comma-separated `values`."""
     earlier = values[: values.rfind(",") + 1]
-    return [f"{group}={earlier}{choice}" for choice in choices(group, folders)]
+    return [f"{group}={earlier}{choice}" for choice in comments_of(group, folders)]
 
 
 def _split(line: str) -> list[str]:

@@ -10,8 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option, explain
-from fedcomp.config.comments import choices as comments_of
-from fedcomp.config.comments import read
+from fedcomp.config.comments import comments_of, read
 from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.loading import folders_of
 from fedcomp.core.choices import default_choices

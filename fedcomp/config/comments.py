@@ -57,7 +57,7 @@ def about(path: Path) -> str:
     return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 
-def choices(group: str, folders: Iterable[Path]) -> dict[str, str]:
+def comments_of(group: str, folders: Iterable[Path]) -> dict[str, str]:
     """{name: first comment of its YAML} of a group's choices in these config folders, such as the experiments."""
     comments: dict[str, str] = {}
     for root in (folder / group.partition("@")[0] for folder in folders):

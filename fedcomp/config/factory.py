@@ -27,6 +27,7 @@ from fedcomp.config.instantiate import (
     check_kind,
 )
 from fedcomp.core.choices import changes, default_choice
+from fedcomp.core.cohort import Cohort
 from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
@@ -56,7 +57,8 @@ from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Link, WireLink
+from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.wire.legs import Legs, RoundLog
 
 log = logging.getLogger("fedcomp")
 LOOKED_AT = 256
@@ -104,7 +106,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         dtype=getattr(torch, config.dtype.name),
         per_client=build(config.evaluation),
     )
-    _ = simulation.client_samples
+    _ = simulation.client_samples  # what cannot be judged is refused now, and not at the first evaluation
     check_memory(simulation, math.ceil(simulation.expected_cohort), batch_size, device, config.repeats)
     simulation = replace(
         simulation,
@@ -196,8 +198,20 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
         deadline = Deadline(clock, inclusion, where) if network.deadline is not None else None
         repetitions.append(RecordedRepetition(clock, deadline))
     if (first := repetitions[0].deadline) is not None and network.deadline_weights == "inverse":
-        first.check(simulation.trial_legs())
+        first.check(_trial_legs(simulation))
     return TrafficRecorder(num_clients, repetitions, repeated)
+
+
+def _trial_legs(simulation: Simulation) -> Legs:
+    """The legs of a trial round of one client, the one with the fewest samples; the round's result is dropped."""
+    sizes = simulation.shards.sizes
+    client = int(np.where(sizes > 0, sizes, sizes.max()).argmin())
+    cohort, ledger = Cohort.of((client,), torch.ones(1)).to(simulation.device), Ledger()
+    ledger.log = RoundLog()
+    ledger.begin_round(cohort)
+    assert ledger.legs is not None
+    simulation.attempt(0, simulation.init(), cohort, ledger)
+    return ledger.legs
 
 
 def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:

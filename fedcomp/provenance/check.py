@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # torch takes seconds to import
 
 SWITCH = "accept_changes"
 MAX_LISTED = 3
-UNKNOWN = "an earlier fedcomp began this run without recording its data and code: they cannot be compared"
+UNKNOWN = "there is no record of what data and code this run began with (provenance.json): they cannot be compared"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class SessionProvenance:
 
     Attributes:
         folder: of the run. inputs: what the session reads. session: its machine, versions and times.
-        before: the provenance so far; None if the run starts from the beginning, or if an earlier fedcomp began it.
+        before: the provenance so far; None if the run starts from the beginning, or keeps none.
         notes: lines for the user.
     """
 

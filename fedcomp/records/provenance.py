@@ -81,7 +81,7 @@ class Provenance:
 
     Attributes:
         data, code: what the last session read. sessions: in order.
-        since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
+        since: the round from which all this is known; not 0 if the file was removed meanwhile.
         model: the files that the model is read from, and its frozen tensors, which no checkpoint has.
         continues: the finished run of fewer rounds that this one went on from, whose sessions are the first here.
     """

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from fedcomp.simulation.round_check import StateBefore, check_models, checked_ro
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
-from fedcomp.wire.legs import Legs, RoundDeadline, RoundLog
+from fedcomp.wire.legs import RoundDeadline
 
 CPU = torch.device("cpu")
 
@@ -161,17 +160,6 @@ class Simulation:
     def first_round(self) -> int:
         """The first round with clients, in which a `Link` checks that every entry fits its coding."""
         return next((index for index in range(self.rounds) if self.cohort(index).size), 0)
-
-    def trial_legs(self) -> Legs:
-        """The legs of a trial round of one client, the one with the fewest samples; the round's result is dropped."""
-        sizes = self.shards.sizes
-        client = int(np.where(sizes > 0, sizes, sizes.max()).argmin())
-        cohort, ledger = Cohort.of((client,), torch.ones(1)).to(self.device), Ledger()
-        ledger.log = RoundLog()
-        ledger.begin_round(cohort)
-        assert ledger.legs is not None
-        self.attempt(0, self.init(), cohort, ledger)
-        return ledger.legs
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""

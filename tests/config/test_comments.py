@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from fedcomp.compressor import Compressor
-from fedcomp.config.comments import choices, read
+from fedcomp.config.comments import comments_of, read
 from fedcomp.config.compose import compose
 from fedcomp.config.effects import Condition, check_effects
 from fedcomp.config.identity import config_hash
@@ -63,7 +63,7 @@ def test_the_first_line_says_what_a_choice_is() -> None:
 
 
 def test_every_experiment_has_a_first_comment() -> None:
-    assert [name for name, words in choices("experiment", [CONF]).items() if not words] == []
+    assert [name for name, words in comments_of("experiment", [CONF]).items() if not words] == []
 
 
 def test_where_comments_are_found(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from fedcomp.config.comments import choices
+from fedcomp.config.comments import comments_of
 from fedcomp.config.compose import compose
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RecordedRun
@@ -104,7 +104,9 @@ def test_one_command_is_every_method_over_three_seeds() -> None:
     grid = OmegaConf.load(FOLDER / "setting" / "paper.yaml").hydra.sweeper.params
     assert sorted(grid[METHOD].split(",")) == METHODS
     assert grid.seed == "0,1,2"
-    named = {name.removeprefix("bicompfl/") for name in choices("experiment", [CONF]) if name.startswith("bicompfl/")}
+    named = {
+        name.removeprefix("bicompfl/") for name in comments_of("experiment", [CONF]) if name.startswith("bicompfl/")
+    }
     ablations = {f"ablation_{what}" for what in ("clients", "n_dl", "block", "n_is", "prior")}
     assert named == ablations | {"tables", "short"}
     every = OmegaConf.load(FOLDER / "tables.yaml").hydra.sweeper.params

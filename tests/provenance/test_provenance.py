@@ -224,7 +224,7 @@ def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monke
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_an_earlier_fedcomp_goes_on_and_says_so(fedcomp, tmp_path: Path, capsys, csv, finished) -> None:
+def test_a_run_whose_provenance_was_removed_goes_on_and_says_so(fedcomp, tmp_path: Path, capsys, csv, finished) -> None:
     if finished:
         assert fedcomp(*csv) == 0
     else:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fedcomp.config.comments import choices
+from fedcomp.config.comments import comments_of
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
 from fedcomp.config.loading import load
 from fedcomp.config.options import parameters_of, renamed
@@ -81,7 +81,7 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
             name = wanted.removeprefix("experiment/")
-            hint = did_you_mean(name, choices("experiment", [CONF, *own]))
+            hint = did_you_mean(name, comments_of("experiment", [CONF, *own]))
             return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
         name = wanted.removeprefix(f"{group}/")
         line = f"{group}={name} is unknown{_suggest(name.split('/')[-1], options)}"
