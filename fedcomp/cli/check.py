@@ -1,6 +1,8 @@
 """`fedcomp-check compressor=NAME ...`: whether a part has what a part of fedcomp must have."""
 
+import contextlib
 import functools
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -51,12 +53,32 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     jobs = {"compressor": _compressor, "algorithm": _algorithm, "model": _model, "dataset": _dataset}
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     found: list[CheckResult] = []
-    for group in chosen:
-        name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
-        for part, case, checks in jobs[group](name, config):
-            found += results(part, case, checks)
+    with _once():
+        for group in chosen:
+            name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
+            for part, case, checks in jobs[group](name, config):
+                found += results(part, case, checks)
     show(found, console)
     return int(any(one.example is not None for one in found))
+
+
+@contextlib.contextmanager
+def _once() -> Iterator[None]:
+    """Within the block a warning of fedcomp's is said once: a part is made anew for every check."""
+    said: set[str] = set()
+
+    def first_time(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in said
+        said.add(text)
+        return new
+
+    log = logging.getLogger("fedcomp")
+    log.addFilter(first_time)
+    try:
+        yield
+    finally:
+        log.removeFilter(first_time)
 
 
 def _compressor(name: str, config: Any) -> Iterator[Job]:
@@ -85,6 +107,7 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
     from fedcomp.config.factory import build_algorithm
     from fedcomp.config.instantiate import build_model_factory
     from fedcomp.model.contract import NETWORK, kind_made_by
+    from fedcomp.wire import Ledger
 
     factory = build_model_factory(config.model)
     for name, module in modules.items():
@@ -103,7 +126,29 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
             print(f"{name} is left out: {error}")
             continue
         metrics = simulation.test_metrics(0, state)
+        simulation.round(0, state, Ledger())  # what any run refuses is one line
+        _check_memory(case)
         yield case if case.metric in metrics else replace(case, metric=next(iter(metrics)))
+
+
+def _check_memory(case: Any) -> None:
+    """Raise ForgottenMemory if the method drops the memory of its compressor up, tried by signs with error feedback."""
+    from fedcomp.compressor.compressor import Compressor, ErrorFeedback
+    from fedcomp.compressor.quantisers.sign import Sign
+    from fedcomp.simulation.round_check import ForgottenMemory
+    from fedcomp.wire import Ledger
+
+    if "uplink" not in case.algorithm.compressors:
+        return
+    try:
+        simulation = replace(
+            case, algorithm=replace(case.algorithm, uplink=Compressor(Sign(), ErrorFeedback()))
+        ).simulation()
+        simulation.round(0, simulation.init(), Ledger())
+    except ForgottenMemory:
+        raise
+    except ValueError:  # a method that takes no such compressor
+        return
 
 
 def _model(name: str, config: Any) -> Iterator[Job]:

@@ -15,6 +15,9 @@ from fedcomp.config.loading import load
 from fedcomp.config.overrides import check_choices, has_several_values, quote
 from fedcomp.core.folders import CONF
 
+NEEDED = ("fedcomp", "torch", "torchvision", "numpy", "numba", "hydra", "omegaconf", "yaml", "matplotlib", "rich")
+"""Packages that a file of the user's own must not stand before."""
+
 
 def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None) -> DictConfig:
     """The config that `fedcomp OVERRIDE ...` runs.
@@ -68,13 +71,19 @@ def find_own_code(config_dir: str | Path | None, named_by: str = "config_dir") -
 
 
 def _check_own_names(folder: Path) -> None:
-    """Raise ValueError if a config in the user's folder has the name of one of fedcomp's, which Hydra would take."""
+    """Raise ValueError if a config, or a module, in the user's folder would be taken instead of one that is needed."""
     names = () if folder.resolve() == CONF else sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
     for name in names:
         if (folder / name).exists():
             raise ValueError(
                 f"{folder / name} has the name of one of fedcomp's own, which would be taken instead: give it another, "
                 f"such as {name.parent / f'my_{name.name}'}"
+            )
+    for package in NEEDED:
+        if (folder / f"{package}.py").is_file():
+            raise ValueError(
+                f"{folder / package}.py has the name of a package that fedcomp needs, and would be taken instead: call "
+                f"it otherwise, such as my_{package}.py"
             )
 
 

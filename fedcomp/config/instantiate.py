@@ -33,6 +33,10 @@ def build(node: Any) -> Any:
 
     Raises ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
     """
+    if isinstance(node, DictConfig) and "." not in str(node.get("_target_", ".")):
+        raise ValueError(
+            f"{node._get_full_key('_target_')}={node['_target_']} names no class of a file: write FILE.CLASS"
+        )
     check_types(node)
     options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
     if options is not node:
@@ -85,6 +89,13 @@ def check_kind(node: DictConfig, part: Any, kind: type) -> None:
 
     One with options that are checked must be a frozen dataclass.
     """
+    if "_target_" not in node:
+        raise ValueError(
+            f"the YAML of {str(node._get_full_key('')).rstrip('.') or kind.__name__} has no _target_, which names the "
+            "class: write `_target_: FILE.CLASS` there"
+        )
+    if not isinstance(part, kind) and node.get("_partial_"):
+        raise ValueError(f"the YAML of {node['_target_']} must not have `_partial_: true`: all that it needs is there")
     if not isinstance(part, kind):
         raise ValueError(
             f"{node.get('_target_')} made a {type(part).__name__}, which is no {kind.__name__}: let its class inherit "

@@ -19,6 +19,10 @@ RESERVED_FOLDERS = ("test", "bits", "bpp", "paper", "time", "deadline", "varianc
 """What such keys begin with, before a slash."""
 
 
+class ForgottenMemory(ValueError):
+    """A round's new state has the memory that a compressor had before it."""
+
+
 @dataclass(frozen=True)
 class StateBefore:
     """A state as a round is given it.
@@ -103,7 +107,7 @@ def checked_round(
 
 
 def _check_memories(where: str, algorithm: Algorithm, ctx: Context, after: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if a compressor's new memory was dropped, and the state `after` the round has the old one."""
+    """Raise ForgottenMemory if a compressor's new memory was dropped: the state `after` the round has the old one."""
     if not algorithm.remembers or ctx.sent.memories is None:
         return
     kept = {id(tensor) for tensor in after.values()}
@@ -111,7 +115,7 @@ def _check_memories(where: str, algorithm: Algorithm, ctx: Context, after: Mappi
         for part in fields(old):
             was, now = vars(old)[part.name], vars(new)[part.name]
             if was.numel() and was is not now and id(was) in kept and id(now) not in kept:
-                raise ValueError(
+                raise ForgottenMemory(
                     f"{where}: the state after it has the compressor's memory from before the message '{name}', so "
                     "that error feedback adds nothing: put the memory that ctx.send_up or ctx.send_down returns into "
                     "the new state"

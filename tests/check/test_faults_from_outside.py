@@ -8,6 +8,7 @@ import pytest
 
 from fedcomp.cli.check import main
 from fedcomp.core.folders import CONF
+from tests.looped import looped
 from tests.thorough import thorough
 
 CODEC = """
@@ -61,6 +62,10 @@ class Peeking(FedAvg):
             client = replace(self.client, lr=self.client.lr * (1 + 0.1 * float(held.tanh().mean())))
             method = replace(method, client=client)
         new, metrics = method.round(state, cohort, ctx)
+        if self.peek == "old":  # what the compressor remembers is dropped
+            new = replace(new, uplink=state.uplink)
+        if self.peek == "accuracy":
+            metrics = {**metrics, "test/accuracy": held.mean()}
         return (replace(new, theta=new.theta + 1e-3 * held.mean()) if self.peek == "server" else new), metrics
 
 
@@ -80,7 +85,20 @@ def load(fault: str = "none") -> Dataset:
     test = train if fault == "leaked" else Samples(x[150:], y[150:])
     return Dataset("bytes", train, test, "classification", 3, std=torch.ones(1) if fault == "raw" else x.std(0))
 """
+MODEL = """
+import torch
+
+
+class Squeezing(torch.nn.Linear):
+    def __init__(self, input_shape, num_outputs):
+        super().__init__(input_shape[0], num_outputs)
+
+    def forward(self, x):
+        return super().forward(x).squeeze()
+"""
 CONFIGS = {
+    "model/squeezing.yaml": "_target_: squeezing_net.Squeezing\n_partial_: true\n",
+    "squeezing_net.py": MODEL,
     "compressor/faulty.yaml": "_target_: faulty_codec.Faulty\nfault: none\nfeedback: none\n",
     "algorithm/peeking.yaml": (CONF / "algorithm/fedavg.yaml")
     .read_text()
@@ -134,6 +152,25 @@ def test_a_fault_is_found(mine: str, overrides: str, capsys: pytest.CaptureFixtu
 def test_a_sound_part_passes(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config-dir", mine, *overrides.split()]) == 0
     assert "FAILED" not in capsys.readouterr().out
+
+
+@looped(
+    "peek, words",
+    [
+        ("old", "the state after it has the compressor's memory from before"),
+        ("accuracy", "metric cannot be called test"),
+    ],
+)
+def test_what_any_run_refuses_is_one_line(mine: str, peek: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config-dir", mine, "algorithm=peeking", f"algorithm.peek={peek}"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert words in said.err
+
+
+def test_a_warning_is_said_once(mine: str, caplog: pytest.LogCaptureFixture) -> None:
+    main(["--config-dir", mine, "model=squeezing"])
+    assert len([one for one in caplog.records if "takes no batch of one sample" in one.getMessage()]) == 1
 
 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

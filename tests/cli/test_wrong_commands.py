@@ -252,6 +252,15 @@ TOGETHER = [
         "--config-dir MINE compressor=thirds compressor.feedback=error",
         "there is no option 'compressor.feedback' in the YAML of thirds.Thirds, which takes it: write `feedback: ...`",
     ),
+    ("--config-dir MINE compressor=blank", "the YAML of compressor has no _target_, which names the class: write `_t"),
+    ("--config-dir MINE compressor=later", "the YAML of thirds.Whole must not have `_partial_: true`"),
+    ("--config-dir MINE compressor=bare", "compressor._target_=Whole names no class of a file: write FILE.CLASS"),
+    ("--config-dir MINE compressor=queued", "queue.py has the name of a module that is loaded already ("),
+    ("--config-dir MINE compressor=above", "above.yaml describes a part, and `# @package _global_` is for experiments"),
+    (
+        "--config-dir shadow compressor=sign",
+        "/torch.py has the name of a package that fedcomp needs, and would be taken",
+    ),
     ("--config-dir MINE model=ready", "the YAML of model torch.nn.Linear needs the line `_partial_: true`"),
     (
         "algorithm._partial_=false",
@@ -282,7 +291,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{MINE}/compressor/halves.yaml": "_target_: halves.Halves\nshare: 0.5\nfeedback: none\n",
         f"{MINE}/compressor/thirds.yaml": "_target_: thirds.Thirds\n",
         f"{MINE}/model/ready.yaml": "_target_: torch.nn.Linear\nin_features: 64\nout_features: 10\n",
-        f"{MINE}/thirds.py": "def Thirds(share): pass\n",
+        f"{MINE}/thirds.py": "def Thirds(share): pass\ndef Whole(): pass\n",
+        f"{MINE}/compressor/blank.yaml": "share: 0.5\n",
+        f"{MINE}/compressor/later.yaml": "_target_: thirds.Whole\n_partial_: true\n",
+        f"{MINE}/compressor/bare.yaml": "_target_: Whole\n",
+        f"{MINE}/compressor/queued.yaml": "_target_: queue.Whole\n",
+        f"{MINE}/compressor/above.yaml": "# @package _global_\n_target_: thirds.Whole\n",
+        f"{MINE}/queue.py": "def Whole(): pass\n",
+        "shadow/compressor/own.yaml": "_target_: thirds.Whole\n",
+        "shadow/torch.py": "",
         "same/compressor/topk.yaml": "_target_: halves.Halves\n",
     }
     for name, text in files.items():

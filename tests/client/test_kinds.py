@@ -18,6 +18,7 @@ from tests.client.test_solver import Quadratics
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import GD, Adam, Compressor, Dense, FedAvg, LocalSolver, Muon, ServerSgd, Sgd, Svrg
+from tests.refused import one_line_error
 
 
 def test_is_gradient_descent_of_every_client() -> None:
@@ -68,6 +69,18 @@ def test_the_steps_of_a_solver_of_ones_own_are_those_of_sgd() -> None:
     own, sgd = Own(lr=0.1, batch_size=2), Sgd(lr=0.1, batch_size=2, steps=3)
     assert torch.equal(run(own, agents()), run(sgd, agents()))
     assert (own.momentum, own.weight_decay) == (0, 0)
+
+
+class Rebinds(Own):
+    """Its `update` gives a name to new numbers, and leaves those that it was given."""
+
+    def update(self, theta, grad, slots, coefficients):
+        theta = theta - 0.1 * grad
+
+
+def test_an_update_that_changes_nothing_is_one_line() -> None:
+    with one_line_error("^client=test_kinds: update leaves theta as it was, .* changes theta in place"):
+        run(Rebinds(lr=0.1, batch_size=2), agents())
 
 
 def test_only_steps_of_one_batch_each_go_to_a_runner() -> None:

@@ -70,6 +70,9 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
     if "Key 'experiment' not in 'RunConfig'" in text:
         name = text.split("'")[1]
         return f"the keys of {name} belong to no part of a run: {name}.yaml must begin with `# @package _global_`"
+    if "Key '_target_' not in 'RunConfig'" in text:
+        name = text.split("'")[1]
+        return f"{name}.yaml describes a part, and `# @package _global_` is for experiments: leave that line out"
     if text.startswith(SEVERAL[1]):
         given = text.splitlines()[0].removeprefix(f"{SEVERAL[1]} ")
         option, _, value = given.strip("'").partition("=")

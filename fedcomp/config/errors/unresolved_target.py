@@ -89,6 +89,9 @@ def _not_found(parent: Any, name: str) -> str:
     ]
     submodules = [module.name for module in pkgutil.iter_modules(getattr(parent, "__path__", ()))]
     file = f" ({parent.__file__})" if getattr(parent, "__file__", None) else ""
+    own = [path for one in sys.path if (path := Path(one or ".") / f"{parent_name}.py").is_file()]
+    if own and file and not any(path.samefile(str(parent.__file__)) for path in own[:1]):
+        return f"{own[0]} has the name of a module that is loaded already{file}: call it otherwise, my_{parent_name}.py"
     return f"module {parent_name}{file} has no '{name}'{suggest(name, [*defined, *submodules])}"
 
 
