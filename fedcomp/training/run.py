@@ -25,13 +25,13 @@ def run(built: BuiltRun) -> list[Line]:
     session = Session(
         built.rounds,
         writer,
-        config.eval_every,
-        config.checkpoint_every,
-        processes,
-        reader,
-        recorder,
-        config.max_bits,
-        _own_codecs(simulation),
+        eval_every=config.eval_every,
+        checkpoint_every=config.checkpoint_every,
+        processes=processes,
+        reader=reader,
+        recorder=recorder,
+        max_bits=config.max_bits,
+        suspect=_own_codecs(simulation),
     )
     notes = simulation.algorithm.notes(tensors_of(simulation.model))
     for text in (*notes, *(() if recorder is None else recorder.notes)):
