@@ -115,7 +115,8 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
         if is_task and module is not None:
             continue
         own = factory if is_task else module or world.mlp
-        method = build_algorithm(config, world.model_of(own, world.dataset()))
+        data = world.dataset()
+        method = build_algorithm(config, world.model_of(own, data, train=data.inputs(data.train)))
         case = AlgorithmCase(name, method, module=own)
         simulation = case.simulation()
         try:

@@ -19,29 +19,29 @@ def no_global_draws(what: str, remedy: str = KEYED, torchs: bool = True) -> Iter
     Args:
         torchs: whether torch's counts; NumPy's and Python's do.
     """
-    with noted_draws() as drawn:
+    with noted_draws(torchs) as drawn:
         yield
-    found = [whose for whose in drawn if torchs or whose != TORCHS]
-    if found:
+    if drawn:
         raise ValueError(
-            f"{what} draws from {found[0]} global generator, which neither the run's seed nor a checkpoint "
+            f"{what} draws from {drawn[0]} global generator, which neither the run's seed nor a checkpoint "
             f"determines: {remedy}"
         )
 
 
 @contextlib.contextmanager
-def noted_draws() -> Iterator[list[str]]:
-    """A list that has, after the block, whose global generators something within it has drawn from, or given a seed."""
-    before, drawn = _states(), list[str]()
+def noted_draws(torchs: bool = True) -> Iterator[list[str]]:
+    """A list that has, after the block, whose global generators something within it has drawn from, or given a seed.
+
+    Args:
+        torchs: whether torch's counts.
+    """
+    before, drawn = _states(torchs), list[str]()
     yield drawn
-    drawn += [whose for whose, state in _states().items() if state != before[whose]]
+    drawn += [whose for whose, state in _states(torchs).items() if state != before[whose]]
 
 
-def _states() -> dict[str, Any]:
+def _states(torchs: bool) -> dict[str, Any]:
     """The state of each global generator, by whose it is."""
     numpys = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
-    return {
-        TORCHS: torch.get_rng_state().numpy().tobytes(),
-        "NumPy's": (numpys["key"].tobytes(), numpys["pos"]),
-        PYTHONS: random.getstate(),
-    }
+    others = {"NumPy's": (numpys["key"].tobytes(), numpys["pos"]), PYTHONS: random.getstate()}
+    return {TORCHS: torch.get_rng_state().numpy().tobytes(), **others} if torchs else others

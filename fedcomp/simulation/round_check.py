@@ -3,7 +3,7 @@
 Shape legend: M clients of the cohort, K models, D parameters, C running statistics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -86,7 +86,7 @@ def checked_round(
                 f"{where}: state.{name} requires a gradient, so that it would keep the operations of all rounds in "
                 "memory: take .detach() of it"
             )
-    _check_memories(f"{where}", algorithm, ctx, tensors)
+    _check_memories(where, algorithm, ctx, before, tensors)
     for name, value in metrics.items():
         if name in RESERVED or name.partition("/")[0] in RESERVED_FOLDERS:
             raise ValueError(
@@ -106,14 +106,24 @@ def checked_round(
     return new, metrics
 
 
-def _check_memories(where: str, algorithm: Algorithm, ctx: Context, after: Mapping[str, Tensor]) -> None:
+def _check_memories(
+    where: str, algorithm: Algorithm, ctx: Context, before: StateBefore, after: Mapping[str, Tensor]
+) -> None:
     """Raise ForgottenMemory if a compressor's new memory was dropped: the state `after` the round has the old one."""
     if not algorithm.remembers or ctx.sent.memories is None:
         return
     kept = {id(tensor) for tensor in after.values()}
+    known = {tensor.untyped_storage().data_ptr() for tensor in before.tensors.values()}
     for name, old, new in ctx.sent.memories:
         for part in fields(old):
             was, now = vars(old)[part.name], vars(new)[part.name]
+            known.add(now.untyped_storage().data_ptr())
+            if was.numel() and was.untyped_storage().data_ptr() not in known and id(now) not in kept:
+                raise ForgottenMemory(
+                    f"{where}: the compressor's memory before the message '{name}' is not that of the state, nor is "
+                    "the one after it in the new state, so that error feedback adds nothing: begin it in init, and "
+                    "keep it in the state"
+                )
             if was.numel() and was is not now and id(was) in kept and id(now) not in kept:
                 raise ForgottenMemory(
                     f"{where}: the state after it has the compressor's memory from before the message '{name}', so "
@@ -133,6 +143,15 @@ def check_models(algorithm: Algorithm, models: Any) -> None:
                 f"{where}: {name} has parameters {tuple(one.theta.shape)} and statistics {tuple(one.stats.shape)}, but "
                 "K models are [K, D] and [K, C], and one of them theta[None] and stats[None]"
             )
+
+
+def check_names(algorithm: Algorithm, tested: Iterable[str], metrics: Iterable[str]) -> None:
+    """Raise ValueError if a metric of a round has the name of one of the models that are tested."""
+    for name in set(tested) & set(metrics):
+        raise ValueError(
+            f"algorithm={algorithm.config_name}: {name} is both a metric of a round and one of the model called "
+            f"{name.partition('/')[0]} in evaluation_models: give that model another name"
+        )
 
 
 def _form(tensor: Tensor) -> str:

@@ -25,7 +25,7 @@ from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.personal_test import PersonalTest
-from fedcomp.simulation.round_check import StateBefore, check_models, checked_round
+from fedcomp.simulation.round_check import StateBefore, check_models, check_names, checked_round
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
@@ -195,6 +195,7 @@ class Simulation:
         """Test metrics after `index` rounds, and means over clients of the last round's metrics; see `Evaluation`."""
         line: dict[str, Any] = self.test_metrics(index, state)
         if result is not None:
+            check_names(self.algorithm, line, result.metrics)
             line |= {name: value.mean() for name, value in result.metrics.items()}
             line |= self.participation_metrics(index - 1)
         return Evaluation(line)

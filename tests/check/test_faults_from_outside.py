@@ -147,7 +147,8 @@ def test_a_fault_is_found(mine: str, overrides: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "overrides", ["algorithm=peeking", "dataset=bytes", *thorough(["compressor=qsgd model=linear"])]
+    "overrides",
+    ["algorithm=peeking", "dataset=bytes", "algorithm=mean_estimation", *thorough(["compressor=qsgd model=linear"])],
 )
 def test_a_sound_part_passes(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config-dir", mine, *overrides.split()]) == 0

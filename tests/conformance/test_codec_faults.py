@@ -38,6 +38,14 @@ def needs_somebody(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Understates(RandK):
+    """Says that its errors are a hundredth of what they are."""
+
+    def omega(self, layers, num_senders):
+        return 0.01 * super().omega(layers, num_senders)
+
+
+@dataclass(frozen=True)
 class Smuggles(CodecWrapper):
     """Hands the vector to the receiver beside the message."""
 
@@ -116,6 +124,12 @@ FAULTS = [
     (suite.check_loss, "decodes nothing", Planted(Sign(), decodes=torch.zeros_like)),
     (suite.check_loss, "identity posing as sign", Dense()),
     (suite.check_contractive, "four times too long", Planted(Sign(), decodes=lambda values: 4 * values)),
+    (suite.check_contractive, "understates omega", Understates(0.2)),
+    (
+        suite.check_loss,
+        "nearly lossless but for a tenth",
+        Planted(Dense("float16"), decodes=lambda values: 0.9 * values),
+    ),
     (suite.check_limit, "whispers", Smuggles(Sign())),
     (suite.check_unbiased, "99 %", Planted(Dense(), decodes=lambda values: 0.99 * values)),
     (suite.check_sum, "one for all", OneForAll()),

@@ -34,6 +34,9 @@ class Own(FedAvg):
         if self.what == "same name":
             ctx.send_down("update", self.downlink, state.theta, state.downlink, cohort)
         new, metrics = super().round(state, cohort, ctx)
+        if self.what == "begun anew":
+            begun = self.uplink.init(world.NUM_CLIENTS, state.theta)
+            ctx.send_up("more", self.uplink, torch.ones(cohort.size, len(state.theta)), begun, cohort)
         if self.what == "in place":
             state.theta.mul_(0.9)
         returned: dict[str, Any] = {
@@ -57,6 +60,8 @@ class Own(FedAvg):
     def evaluation_models(self, state, key):
         if self.what == "other name":
             return {"server": Models(state.theta[None], state.stats[None])}
+        if self.what == "train":
+            return {**super().evaluation_models(state, key), "train": Models(state.theta[None], state.stats[None])}
         if self.what == "one model":
             return {"test": Models(state.theta, state.stats)}
         if self.what == "no theta":
@@ -83,6 +88,7 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
         ("in place", r"round writes into state.theta, but the state that it is given stays as it is"),
         ("graph", r"state.theta requires a gradient, .* take .detach\(\) of it"),
         ("old memory", "has the compressor's memory from before the message 'update', so that error feedback adds"),
+        ("begun anew", "memory before the message 'more' is not that of the state, nor is the one after it in the new"),
         ("same name", "^two messages of a round are called 'update', so that their codecs draw the same numbers"),
         ("taken name", "a metric cannot be called round, which is something else in metrics.jsonl"),
         ("taken folder", "metric cannot be called test/accuracy, .* another name, such as own/test_accuracy"),
@@ -93,10 +99,17 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
     ],
 )
 def test_what_no_run_can_go_on_with_is_one_line(what: str, words: str) -> None:
-    simulation = world.simulation(Own(*(REMEMBERS if what == "old memory" else PARTS), what=what))
+    simulation = world.simulation(Own(*(REMEMBERS if what in ("old memory", "begun anew") else PARTS), what=what))
     with one_line_error(words):
         state, _ = simulation.round(0, simulation.init(), Ledger())
         simulation.test_metrics(1, state)
+
+
+def test_a_model_and_a_metric_of_one_name_are_refused() -> None:
+    simulation = world.simulation(Own(*PARTS, what="train"))
+    state, result = simulation.round(0, simulation.init(), Ledger())
+    with one_line_error("^algorithm=test_round_check: train/loss is both a metric of a round and one of the model"):
+        simulation.evaluate(1, state, result)
 
 
 def test_what_is_right_passes() -> None:
