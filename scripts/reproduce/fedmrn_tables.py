@@ -68,7 +68,7 @@ PROGRESSIVE = Experiment(
 
 def _larger(name: str, data: str) -> Experiment:
     chosen = f"experiment=fedmrn/table1 {DATA}={data} {SPLIT}=non_iid_2 {METHOD}=fedmrn model=lenet5 rounds=100"
-    commands = [f"{chosen} algorithm.alpha=0.02,0.04,0.08,0.16 seed={seed} name={name}" for seed in SEEDS]
+    commands = [f"{chosen} algorithm.alpha=0.02,0.04,0.08,0.16,0.32 seed={seed} name={name}" for seed in SEEDS]
     return Experiment(name, commands, None, METRICS, ["algorithm.alpha"])
 
 
@@ -126,7 +126,8 @@ def _larger_noise(folder: Folder) -> str:
     """FedMRN's accuracy where its noise is larger than the paper's, beside FedAvg's."""
     return "\n\n".join(
         [
-            "The same with larger noise, α = 0.01 in the table above, and FedAvg:",
+            "A round changes a weight by its noise at most, so that no learning rate makes up for a small one "
+            "(`mask/saturated` is the share of entries at that bound). With larger noise than α = 0.01, as above:",
             *(_by_noise(folder, data) for data in ALPHA),
             *(f"{TITLES[data]}: {made_with(one, folder[one])}" for data, one in ALPHA.items()),
         ]

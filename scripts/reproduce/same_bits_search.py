@@ -18,7 +18,7 @@ NEIGHBOURS = CONF / "experiment" / "neighbours"
 COMMITTED = Folder(CONF.parent / "docs" / "results" / "records")
 GROUP = "experiment/neighbours"
 ACCURACY = "test/accuracy"
-RATES = ("client.lr", "algorithm.lr")
+RATES = ("client.lr", "algorithm.lr", "algorithm.alpha")
 STEPS = ("client.steps", "client.inner_steps", "algorithm.steps", "algorithm.p")
 LOCAL_STEPS = (5, 20, 60)
 LADDER = tuple(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3))
@@ -37,11 +37,13 @@ class Row:
     Attributes:
         method: its file in conf/experiment/neighbours/method.
         rate, steps: its options for the learning rate, and for local steps (`algorithm.p`: one over their mean number).
+        middle: of the first three rates; None: the one in its file.
     """
 
     method: str
     rate: str = "client.lr"
     steps: str = "client.steps"
+    middle: float | None = None
 
     @property
     def label(self) -> str:
@@ -50,9 +52,10 @@ class Row:
 
     @property
     def first_rates(self) -> tuple[float, ...]:
-        """Three, around that of its file."""
+        """Three, a factor of about 3 apart."""
         group, name = self.rate.split(".")
-        at = LADDER.index(float(method_file(self.method)[group][name]))
+        middle = method_file(self.method)[group][name] if self.middle is None else self.middle
+        at = LADDER.index(float(middle))
         return LADDER[at - 1 : at + 2]
 
     def value(self, steps: int) -> str:
@@ -67,7 +70,8 @@ class Row:
 
 ROWS = (
     *(Row(name) for name in ("fedavg", "fedavg_16", "topk", "sparseloco", "scallion", "eden", "doublesqueeze")),
-    *(Row(name) for name in ("powersgd", "ef21", "gr", "fedscalar", "fedmrn", "fedmrn_16", "deltamask", "diloco")),
+    *(Row(name) for name in ("powersgd", "ef21", "gr", "fedscalar", "deltamask", "diloco")),
+    *(Row(name, "algorithm.alpha", middle=0.1) for name in ("fedmrn", "fedmrn_16")),
     *(Row(name) for name in ("fedbat", "fedbat_16", "cafe", "turboquant", "fetchsgd", "fedmud", "scaffold")),
     *(Row(name) for name in ("randk_spatial", "randk_spatial_16", "rand_proj_spatial", "rand_proj_spatial_16")),
     *(Row(name, steps="client.inner_steps") for name in ("svrg", "svrg_16")),

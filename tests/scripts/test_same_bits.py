@@ -107,6 +107,10 @@ def test_every_method_has_a_row_and_all_clients_count_alike() -> None:
     assert len({row.label for row in ROWS}) == len(ROWS)
     weights = {row.method: row.weights for row in ROWS}
     assert weights["fedavg"] == weights["fedavg_16"] == weights["fedmrn"] == "algorithm.weights=uniform"
+    noise = [row for row in ROWS if row.rate == "algorithm.alpha"]
+    assert [(row.method, row.first_rates) for row in noise] == [
+        (name, (0.03, 0.1, 0.3)) for name in ("fedmrn", "fedmrn_16")
+    ]
     assert weights["doublesqueeze"] == weights["scaffold"] == weights["gr"] == ""  # they have it so, or no other
 
 
