@@ -115,14 +115,15 @@ def _check_memories(
     kept = {id(tensor) for tensor in after.values()}
     known = {tensor.untyped_storage().data_ptr() for tensor in before.tensors.values()}
     for name, old, new in ctx.sent.memories:
-        if old.sender.numel() and old.sender.untyped_storage().data_ptr() not in known:
-            raise ForgottenMemory(
-                f"{where}: the compressor's memory before the message '{name}' is not that of the state, so that error "
-                "feedback adds nothing: begin it in init, keep it in the state, and take it from there"
-            )
-        known.add(new.sender.untyped_storage().data_ptr())
         for part in fields(old):
             was, now = vars(old)[part.name], vars(new)[part.name]
+            known.add(now.untyped_storage().data_ptr())
+            if was.numel() and was.untyped_storage().data_ptr() not in known and id(now) not in kept:
+                raise ForgottenMemory(
+                    f"{where}: the compressor's memory before the message '{name}' is not that of the state, nor is "
+                    "the one after it in the new state, so that error feedback adds nothing: begin it in init, and "
+                    "keep it in the state"
+                )
             if was.numel() and was is not now and id(was) in kept and id(now) not in kept:
                 raise ForgottenMemory(
                     f"{where}: the state after it has the compressor's memory from before the message '{name}', so "

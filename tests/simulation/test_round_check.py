@@ -88,10 +88,7 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
         ("in place", r"round writes into state.theta, but the state that it is given stays as it is"),
         ("graph", r"state.theta requires a gradient, .* take .detach\(\) of it"),
         ("old memory", "has the compressor's memory from before the message 'update', so that error feedback adds"),
-        (
-            "begun anew",
-            "memory before the message 'more' is not that of the state, so that error feedback adds nothing",
-        ),
+        ("begun anew", "memory before the message 'more' is not that of the state, nor is the one after it in the new"),
         ("same name", "^two messages of a round are called 'update', so that their codecs draw the same numbers"),
         ("taken name", "a metric cannot be called round, which is something else in metrics.jsonl"),
         ("taken folder", "metric cannot be called test/accuracy, .* another name, such as own/test_accuracy"),
