@@ -20,12 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _join(given: argparse.Namespace) -> int:
     from fedcomp.config.compose import compose  # the rest takes seconds
     from fedcomp.remote.client_end import ClientEnd, Hello
-    from fedcomp.remote.frames import Address, read_key
+    from fedcomp.remote.frames import START_SECONDS, Address, await_key
     from fedcomp.remote.processes import join
 
     check_patience(given.patience)
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
-    address, key = Address.of(given.server), read_key(given.key, make=False)
+    address, key = Address.of(given.server), await_key(given.key, START_SECONDS, say)
 
     def connect(hello: Hello) -> ClientEnd:
         return ClientEnd(address, key, hello, given.patience)

@@ -9,7 +9,17 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from fedcomp.remote.frames import HANDSHAKE_SECONDS, MESSAGE, REPORT, Address, CarriedBytes, Gone, Peer, in_time
+from fedcomp.remote.frames import (
+    HANDSHAKE_SECONDS,
+    MESSAGE,
+    REPORT,
+    START_SECONDS,
+    Address,
+    CarriedBytes,
+    Gone,
+    Peer,
+    in_time,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,9 @@ class ClientEnd:
         past: whether the rounds are over that it makes: it receives what it was sent then, and sends nothing.
     """
 
-    def __init__(self, address: Address, key: bytes, hello: Hello, patience: float = 600.0, wait: float = 60.0) -> None:
+    def __init__(
+        self, address: Address, key: bytes, hello: Hello, patience: float = 600.0, wait: float = START_SECONDS
+    ) -> None:
         self.client, self.carried, self.past = hello.client, CarriedBytes(), False
         self._server = Peer(_connected(address, key, wait), f"the server {address}")
         self._server.keep_alive(patience)

@@ -14,7 +14,8 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,6 +25,8 @@ from fedcomp.records.atomic_write import atomic_path
 
 MESSAGE, WORD, REPORT = b"m", b"w", b"r"
 HANDSHAKE_SECONDS = 10.0
+START_SECONDS = 60.0
+"""Within them the server begins, where its clients were started before it."""
 BACKLOG = 128
 TOO_LONG = "a message is longer than any that it may send"
 MOST_WORDS = 1 << 20
@@ -100,6 +103,16 @@ def read_key(path: Path, make: bool) -> bytes:
     if not key:
         raise ValueError(f"the key {path} is empty: remove it, and fedcomp-serve makes one")
     return key
+
+
+def await_key(path: Path, seconds: float, say: Callable[[str], None]) -> bytes:
+    """The shared key, which a server that starts beside may make only within so many seconds; as `read_key`."""
+    until = time.monotonic() + seconds
+    if not path.exists():
+        say(f"there is no key {path} yet: waiting {seconds:g} s for fedcomp-serve to make it")
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    return read_key(path, make=False)
 
 
 class Peer:

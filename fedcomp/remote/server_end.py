@@ -12,6 +12,9 @@ from fedcomp.remote.door import Arrived, Door
 from fedcomp.remote.frames import MESSAGE, REPORT, WORD, Address, Again, CarriedBytes, Gone, Peer, read_words
 from fedcomp.remote.kept import Kept
 
+MOST_NAMED = 5
+"""Clients that are named while they are waited for; of more only the number is said."""
+
 
 class Lost(Exception):
     """A client of the cohort is gone or late: the round is made again without it."""
@@ -59,10 +62,15 @@ class ServerEnd:
             if came is None:
                 break
             if self._welcome(came):
-                self._say(f"{len(self._peers)} of {num_clients} clients are here")
+                self._say(f"{len(self._peers)} of {num_clients} clients are here{self._missing()}")
             if len(self._peers) == num_clients:
                 for client in list(self._new):
                     self._forget_if_gone(client)
+
+    def _missing(self) -> str:
+        """The clients that are waited for, if they are few."""
+        missing = [str(client) for client in range(self._num_clients) if client not in self._peers]
+        return f"; missing: {', '.join(missing)}" if 0 < len(missing) <= MOST_NAMED else ""
 
     def begin(self, index: int) -> tuple[int, ...]:
         """A round begins: who comes back makes the rounds that it missed. Returns the clients that are not here.

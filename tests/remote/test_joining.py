@@ -46,7 +46,7 @@ def test_who_says_nothing_holds_up_nobody() -> None:
     end = ServerEnd(HERE, KEY, say=said.append)
     with silent(end.address, 9) as strangers:
         gathered(end, 0, 1)
-        assert said == ["1 of 2 clients are here", "2 of 2 clients are here"]
+        assert said == ["1 of 2 clients are here; missing: 1", "2 of 2 clients are here"]
         for stranger in strangers:
             stranger.settimeout(20)
             assert b"CHALLENGE" in stranger.recv(100)  # they are greeted still

@@ -16,7 +16,7 @@ import torch
 from fedcomp.check import noninterference, world
 from fedcomp.core.pytree import flatten
 from fedcomp.remote.client_end import ClientEnd, Hello
-from fedcomp.remote.frames import Address, Gone, read_key
+from fedcomp.remote.frames import Address, Gone, await_key, read_key
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.remote.simulation import check_possible
 from fedcomp.simulation.simulation import Simulation
@@ -208,6 +208,17 @@ def test_keys_and_addresses(tmp_path: Path) -> None:
     for wrong in ("7000", "host:", "host:port", ":7000", "host:70000"):
         with pytest.raises(ValueError, match="give HOST:PORT"):
             Address.of(wrong)
+
+
+def test_a_client_may_start_before_the_server_has_made_the_key(tmp_path: Path) -> None:
+    key, said = tmp_path / "key", list[str]()
+    threading.Timer(0.2, read_key, (key, True)).start()
+    assert await_key(key, PATIENCE, said.append) == read_key(key, make=False)
+    assert said == [f"there is no key {key} yet: waiting 30 s for fedcomp-serve to make it"]
+    assert await_key(key, PATIENCE, said.append) == read_key(key, make=False)
+    assert len(said) == 1
+    with pytest.raises(ValueError, match="there is no key .*none: fedcomp-serve makes one"):
+        await_key(tmp_path / "none", 0.0, said.append)
 
 
 def test_a_key_that_cannot_be_written_is_not_left_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
