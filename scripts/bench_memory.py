@@ -7,6 +7,7 @@ estimate, without the process's memory before the run), `before` and `peak` (res
 to peak).
 """
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -49,5 +50,7 @@ def measure() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.argv[1:1] = ["quiet=true", "pictures=false"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="OPTION=VALUE", help="options of the run")
+    sys.argv[1:] = ["quiet=true", "pictures=false", *parser.parse_args().words]
     print(json.dumps(measure()))

@@ -10,8 +10,8 @@ or after every tenth, both are evaluated, and with the network what was sent is 
 is the ledger's record of clients and exchanges alone: nothing is evaluated or read, and no clock moves.
 """
 
+import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -76,5 +76,8 @@ def _rounds(words: list[str], every: int, timed: bool) -> Callable[[], float]:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="OPTION=VALUE", help="options of the run")
+    given = parser.parse_args()
     torch.set_num_threads(1)
-    main(sys.argv[1:])
+    main(given.words)

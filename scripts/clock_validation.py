@@ -9,6 +9,7 @@ round trip. Clients wait out the seconds that their gradients cost. The links ar
 `network.trailing=wait`, since a client reports at the end of a round.
 """
 
+import argparse
 import multiprocessing
 import struct
 import subprocess
@@ -182,4 +183,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()
