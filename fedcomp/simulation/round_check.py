@@ -113,12 +113,12 @@ def _check_memories(
     if not algorithm.remembers or ctx.sent.memories is None:
         return
     kept = {id(tensor) for tensor in after.values()}
-    known = {tensor.untyped_storage().data_ptr() for tensor in before.tensors.values()}
+    known = set(map(_storage, before.tensors.values()))
     for name, old, new in ctx.sent.memories:
         for part in fields(old):
             was, now = vars(old)[part.name], vars(new)[part.name]
-            known.add(now.untyped_storage().data_ptr())
-            if was.numel() and was.untyped_storage().data_ptr() not in known and id(now) not in kept:
+            known.add(_storage(now))
+            if was.numel() and _storage(was) not in known and id(now) not in kept:
                 raise ForgottenMemory(
                     f"{where}: the compressor's memory before the message '{name}' is not that of the state, nor is "
                     "the one after it in the new state, so that error feedback adds nothing: begin it in init, and "
@@ -152,6 +152,11 @@ def check_names(algorithm: Algorithm, tested: Iterable[str], metrics: Iterable[s
             f"algorithm={algorithm.config_name}: {name} is both a metric of a round and one of the model called "
             f"{name.partition('/')[0]} in evaluation_models: give that model another name"
         )
+
+
+def _storage(tensor: Tensor) -> int:
+    """Tells the memory that a tensor is a view of from all others; a tensor without data has one, too."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _form(tensor: Tensor) -> str:
