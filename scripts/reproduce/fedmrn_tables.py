@@ -127,7 +127,7 @@ def _larger_noise(folder: Folder) -> str:
     return "\n\n".join(
         [
             "A round changes a weight by its noise at most, so that no learning rate makes up for a small one "
-            "(`mask/saturated` is the share of entries at that bound). With larger noise than α = 0.01, as above:",
+            "(`mask/saturated`\nis the share of entries at that bound). With larger noise than α = 0.01, as above:",
             *(_by_noise(folder, data) for data in ALPHA),
             *(f"{TITLES[data]}: {made_with(one, folder[one])}" for data, one in ALPHA.items()),
         ]
