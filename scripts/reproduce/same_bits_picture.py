@@ -46,7 +46,7 @@ def draw_curves(records: Records, task: Task, path: Path) -> None:
             bits,
             _errors(accuracy),
             color=figure.COLOURS[colour],
-            linestyle=figure.DASHES[turn],
+            linestyle=figure.DASHES[turn % len(figure.DASHES)],
             linewidth=2.4 if label in first else 1.2,
             marker=figure.MARKERS[colour],
             markersize=5,

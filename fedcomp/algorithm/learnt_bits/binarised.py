@@ -39,9 +39,8 @@ class StepSizes:
 
     def mean_log(self, m: Tensor) -> Tensor:
         """[A, L] ln mean |m| of each tensor of m [A, d]."""
-        sizes = torch.stack(
-            [m.new_full((), size) for size in self.sizes]
-        )  # a CUDA graph captures no copy from the host
+        # made on the device, since a CUDA graph captures no copy from the host
+        sizes = torch.stack([m.new_full((), size) for size in self.sizes])
         return (self.sums(m.abs()) / sizes).clamp(min=NOTHING / 10).log()
 
     def sums(self, entries: Tensor) -> Tensor:
