@@ -126,13 +126,22 @@ class Dataset:
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
         moved = replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
         # Computed here, before any side stream or CUDA graph could be the first to need them.
-        _ = moved.offset_and_scale, moved.classes_of_pixels, moved.some_tokens
+        _ = moved.offset_and_scale, moved._of_lines, moved.classes_of_pixels, moved.some_tokens
         return moved
 
     @cached_property
     def offset_and_scale(self) -> tuple[Tensor, Tensor]:
         """(-mean / std, 1 / std): inputs are offset + scale * raw, a single operation."""
         return -self.mean / self.std, 1.0 / self.std
+
+    @cached_property
+    def _of_lines(self) -> tuple[Tensor, Tensor]:
+        """`offset_and_scale`; of images for a line of pixels, [W C]: loops over the few channels of one are slow."""
+        if self.train.x.dim() < 4:
+            return self.offset_and_scale
+        width, channels = self.train.x.shape[2:]
+        offset, scale = (part.expand(channels).repeat(width) for part in self.offset_and_scale)
+        return offset, scale
 
     @cached_property
     def classes_of_pixels(self) -> dict[int, str]:
@@ -149,9 +158,10 @@ class Dataset:
         """
         if self.vocab_size is not None:
             return raw.to(torch.int64)
-        offset, scale = self.offset_and_scale
-        x = torch.addcmul(offset, raw.to(torch.float32), scale)
-        return x.movedim(-1, -3) if self.train.x.dim() == 4 else x
+        offset, scale = self._of_lines
+        if self.train.x.dim() < 4:
+            return torch.addcmul(offset, raw.to(torch.float32), scale)
+        return torch.addcmul(offset, raw.flatten(-2).to(torch.float32), scale).view(raw.shape).movedim(-1, -3)
 
     def inputs(self, samples: Samples, batch: int = 1024) -> Iterator[Tensor]:
         """Model inputs [B, ...] of all `samples` in their order, a batch at a time, without augmentation."""

@@ -9,6 +9,7 @@ Shape legend: any leading axes (clients, batch), H height, W width, C channels; 
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedcomp.dataset.contract import IGNORED, Dataset
 
@@ -54,19 +55,18 @@ def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool, fill: 
         [..., H, W, C] of the dtype of `raw`.
     """
     height, width, channels = raw.shape[-3:]
-    images = raw.reshape(-1, height, width, channels)
-    draws = uniform.reshape(-1, 3)
-    shift = (draws[:, :2] * (2 * padding + 1)).long() - padding
-    rows = torch.arange(height, device=raw.device) + shift[:, :1]
-    columns = torch.arange(width, device=raw.device) + shift[:, 1:]
+    images, draws = raw.reshape(-1, height, width, channels), uniform.reshape(-1, 3)
+    number = torch.arange(len(images), device=raw.device)
+    if padding:
+        padded = functional.pad(images, (0, 0, *(padding,) * 4), value=fill)
+        top, left = (draws[:, :2] * (2 * padding + 1)).long().split(1, 1)
+        row = number[:, None] * (height + 2 * padding) + top + torch.arange(height, device=raw.device)
+        lines = padded.flatten().unfold(0, width * channels, channels)  # one begins at each pixel
+        images = lines.index_select(0, (row * (width + 2 * padding) + left).flatten()).view(images.shape)
     if flip:
-        columns = torch.where(draws[:, 2:] < 0.5, columns.flip(1), columns)
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-    pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
-    image = torch.arange(len(images), device=raw.device)[:, None, None] * (height * width)
-    moved = images.reshape(-1, channels)[image + pixel]
-    inside = inside[..., None]
-    return (moved * inside if fill == 0 else moved.masked_fill(~inside, fill)).reshape(raw.shape)
+        both = torch.cat((images, images.flip(2)))
+        images = both.index_select(0, number + (draws[:, 2] < 0.5) * len(images))
+    return images.reshape(raw.shape)
 
 
 def resize_and_crop(
