@@ -37,13 +37,15 @@ class Setup:
     """What an algorithm's first state depends on.
 
     Attributes:
-        num_clients: N. tensors: the parameter tensors, which the D columns come from.
+        num_clients: N. tensors: the parameter tensors, which the D columns come from. task, num_outputs: the data's.
         key: for the draws of the first state; both ends know the run's seed, so nothing is sent for them.
     """
 
     num_clients: int
     tensors: tuple[ParameterTensor, ...]
     key: Key
+    task: str = "classification"
+    num_outputs: int = 1
 
 
 class Clients(Protocol):
@@ -89,10 +91,8 @@ class Context:
     """What a round works with.
 
     Attributes:
-        round: 0 for the first. key: names every draw of this round.
-        link: carries and counts messages. clients: the executor.
-        asked: notes that `num_rounds` was read.
-        sent: the messages so far.
+        round: 0 for the first. key: names every draw of this round. sent: the messages so far.
+        link: carries and counts messages. clients: the executor. asked: notes that `num_rounds` was read.
     """
 
     round: int

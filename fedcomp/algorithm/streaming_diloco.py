@@ -231,6 +231,9 @@ class StepRange:
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         return self.data.gradient(theta, batch, step + self.first)
 
+    def outputs(self, theta: Tensor, batch: Batch, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return self.data.outputs(theta, batch, None if step is None else step + self.first)
+
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         return self.data.losses(theta, batch, step + self.first)
 

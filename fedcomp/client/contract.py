@@ -110,6 +110,17 @@ class LocalData(Protocol):
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss: the innermost `GradFn`."""
 
+    def outputs(self, theta: Tensor, batch: Batch, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """([A, B, O, *T] outputs of each client's model, theta [A, D], on its own batch, [A, C] statistics after it).
+
+        Autograd leads from the outputs to `theta` where that requires gradients: `own_loss` makes a hook of it. Outputs
+        of places without a sample (`batch.weight`) mean nothing.
+
+        Args:
+            step: of training, where dropout and BatchNorm work as in `gradient`, and which counts as a gradient; None:
+                as in a test, such as the outputs of a teacher.
+        """
+
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Losses of P models of each client on the same batch, by forward passes alone.
 

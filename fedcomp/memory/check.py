@@ -14,13 +14,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.pytree import flatten
 from fedcomp.memory.probe import LiveTensors, probe
 from fedcomp.model.chunking import client_bytes, forward_bytes
-from fedcomp.model.contract import AnyModel, TaskModel, frozen_of, tensors_of
-from fedcomp.random.keys import Key
+from fedcomp.model.contract import TaskModel, frozen_of
 from fedcomp.simulation.evaluation import samples_at_once
 from fedcomp.simulation.simulation import Simulation
 
@@ -56,12 +54,12 @@ class MemoryNeed:
         return self.state + self.rest
 
 
-def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict[str, int]:
+def state_bytes(simulation: Simulation, num_clients: int) -> dict[str, int]:
     """Bytes of every part of the algorithm's state, which is allocated only where it is small."""
-    setup = Setup(num_clients, tensors_of(model), Key())
+    model, setup = simulation.model, simulation.setup(num_clients)
 
     def parts(made: Callable[[int], Tensor]) -> dict[str, int]:
-        state = algorithm.init(made(model.dim), made(model.num_stats), setup)
+        state = simulation.algorithm.init(made(model.dim), made(model.num_stats), setup)
         return {name: tensor.nbytes for name, tensor in flatten(state).items()}
 
     if num_clients * model.dim <= SMALL:
@@ -80,7 +78,7 @@ def check_memory(
         repeats: repetitions, each with a state of its own.
     """
     num_clients, free = len(simulation.shards.sizes), free_bytes(device)
-    parts = state_bytes(simulation.algorithm, simulation.model, num_clients)
+    parts = state_bytes(simulation, num_clients)
     state, row = repeats * sum(parts.values()), 4 * simulation.model.dim
     data, evaluation = _moved_bytes(simulation, device), _evaluation_bytes(simulation, device)
     if FAR * (2 * state + MOST_ROWS * cohort * row + data + evaluation) < free:
@@ -102,7 +100,7 @@ def check_memory(
 def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1) -> MemoryNeed:
     """What a run needs, estimated from tiny rounds; within 20 percent of what was measured on a CPU."""
     num_clients, model, dataset = len(simulation.shards.sizes), simulation.model, simulation.dataset
-    state = sum(state_bytes(simulation.algorithm, model, num_clients).values())
+    state = sum(state_bytes(simulation, num_clients).values())
     on_cpu = device.type == "cpu"  # elsewhere an evaluation may still read the state before a round
     round_bytes = probe(simulation, num_clients, cohort, donate_state=on_cpu).of(num_clients, cohort)
     at_once = min(simulation.chunk_size * simulation.workers.num, cohort)

@@ -153,6 +153,18 @@ class Model:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         raise NotImplementedError
 
+    def client_outputs(
+        self, theta: Tensor, batch: Batch, training: bool, draws: StepDraws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """([A, B, O, *T] outputs of each client's model, theta [A, D], on its own batch, [A, C] statistics after it).
+
+        Autograd leads from the outputs to `theta` where that requires gradients. Those of empty places mean nothing.
+
+        Args:
+            training: whether BatchNorm and dropout work as in `gradient`, with its `draws`; else as in `outputs`.
+        """
+        raise NotImplementedError
+
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> "TrainFused | None":
         """How clients are trained in one launch of a GPU, or in one call; None: they make their steps one by one.
 

@@ -79,8 +79,12 @@ class Simulation:
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
         theta, stats = self.model.init(self.key.fold_in("model"))
-        setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold_in("init"))
-        return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
+        return self.algorithm.init(theta.to(self.device), stats.to(self.device), self.setup(len(self.shards.sizes)))
+
+    def setup(self, num_clients: int) -> Setup:
+        """What the first state of so many clients depends on."""
+        key, data = self.key.fold_in("init"), self.dataset
+        return Setup(num_clients, tensors_of(self.model), key, data.task, data.num_outputs)
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         """Round `index` (0 is the first). A round without clients is counted, and changes nothing.

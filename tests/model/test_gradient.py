@@ -12,7 +12,7 @@ from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
-from fedcomp.model.loss import loss_of
+from fedcomp.model.loss import loss_of, mean_loss
 from fedcomp.model.networks.cnn import cnn4, cnn6, lenet5
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.model.networks.linear import linear, logistic
@@ -117,6 +117,7 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
     assert_close(loss, expected.loss)
     assert_close(after, expected.stats)
     assert not any(part.requires_grad for part in (loss, after, got.grad, got.loss, got.stats))
+    check_outputs(model, theta, Batch(x, y, weight, stats), expected)
     for part, kept in zip((theta, stats, x, y), before):
         assert torch.equal(part, kept), "an argument was overwritten"
     if real is not None:
@@ -125,6 +126,21 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
                 assert not got.grad[client].any()
                 assert got.loss[client] == 0
     assert_close(model.outputs(theta[0], stats[0], x[0]), plain_outputs(model.module, theta[0], stats[0], x[0]))
+
+
+def check_outputs(model, theta, given: Batch, expected) -> None:
+    """In training, gradient and loss follow from the outputs; in evaluation, they are each client's own."""
+    leaf = theta.clone().requires_grad_()
+    outputs, after = model.client_outputs(leaf, given, training=True)
+    loss = mean_loss(model.loss, outputs, given.y, given.weight)
+    assert_close(torch.autograd.grad(loss.sum(), leaf)[0], expected.grad)
+    assert_close(loss.detach(), expected.loss)
+    assert_close(after, expected.stats)
+    assert not after.requires_grad
+    outputs, after = model.client_outputs(theta, given, training=False)
+    for client, own in enumerate(outputs):
+        assert_close(own, plain_outputs(model.module, theta[client], given.stats[client], given.x[client]))
+    assert torch.equal(after, given.stats)
 
 
 # Of whole networks one cohort, which has everything.

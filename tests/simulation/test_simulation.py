@@ -172,7 +172,7 @@ def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> N
 def test_state_bytes_are_counted_without_allocating() -> None:
     algorithm = FedAvg(FULL_BATCH, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), DENSE)
     sim = world.simulation(algorithm)
-    parts = state_bytes(algorithm, sim.model, 10**9)
+    parts = state_bytes(sim, 10**9)
     assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
     assert parts["theta"] == 4 * sim.model.dim
     assert check_memory(sim, 3, 4, torch.device("cpu")) is None
@@ -187,11 +187,11 @@ def test_a_state_is_made_to_be_weighed_only_where_it_is_small(monkeypatch: pytes
             return super().init(theta, stats, setup)
 
     algorithm = Seen(FULL_BATCH, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), DENSE)
-    model = world.simulation(algorithm).model
+    sim = world.simulation(algorithm)
     devices.clear()
-    made = state_bytes(algorithm, model, 3)
-    monkeypatch.setattr(memory, "MOST", 4 * model.dim)  # of theta alone
-    assert state_bytes(algorithm, model, 3) == made
+    made = state_bytes(sim, 3)
+    monkeypatch.setattr(memory, "MOST", 4 * sim.model.dim)  # of theta alone
+    assert state_bytes(sim, 3) == made
     assert devices == ["cpu", "cpu", "meta"]
 
 

@@ -99,6 +99,12 @@ class Stacked(Model):
         outputs, stats = self._forward(theta, batch.stats, batch.x, batch.weight, training=True, draws=draws)
         return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), stats
 
+    def client_outputs(
+        self, theta: Tensor, batch: Batch, training: bool, draws: StepDraws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        weight = None if batch.weight is None else batch.weight.to(theta.dtype)
+        return self._forward(theta, batch.stats, batch.x, weight, training, draws)
+
     def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""
         theta, stats = (part.to(size.device).expand(size.clients, -1).contiguous() for part in self.init(TRIAL))

@@ -89,11 +89,22 @@ class ClientChunk:
         """The plain gradient of the batch loss."""
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
         self._count(batch)
+        return network.gradient(theta, batch, self._draws(network, batch, step))
+
+    def outputs(self, theta: Tensor, batch: Batch, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """As `LocalData.outputs`."""
+        network = cast(Model, self.model)
+        if step is None:
+            return network.client_outputs(theta, batch, training=False)
+        self._count(batch)
+        return network.client_outputs(theta, batch, True, self._draws(network, batch, step))
+
+    def _draws(self, network: Model, batch: Batch, step: int | Tensor) -> StepDraws | None:
+        """What the network draws from in this step; None: it draws nothing."""
         if not network.draws_in_training:
-            return network.gradient(theta, batch)
+            return None
         assert isinstance(step, int), "a captured loop would repeat one mask"
-        draws = StepDraws(self.key.fold_in("dropout", step), self.ids[: batch.num_rows])
-        return network.gradient(theta, batch, draws)
+        return StepDraws(self.key.fold_in("dropout", step), self.ids[: batch.num_rows])
 
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """As `LocalData.losses`: models of one client side by side in as many calls as `rows_at_once` asks for."""

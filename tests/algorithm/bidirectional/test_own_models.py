@@ -69,7 +69,7 @@ def test_bits_of_cser_over_a_period() -> None:
 def test_the_clients_models_count_as_memory_before_the_first_round(algorithm, rows: int) -> None:
     """CSER holds a model and an error for each client, LIEC a model; the server's error is one vector more."""
     sim = world.simulation(algorithm(STEP, ServerSgd(), SIGN, SIGN), participation=world.FULL)
-    parts = state_bytes(sim.algorithm, sim.model, 1000)
+    parts = state_bytes(sim, 1000)
     server = 4 * sim.model.dim * (algorithm is LIEC)
     assert sum(parts.values()) == 4 * sim.model.dim * rows * 1000 + server
 

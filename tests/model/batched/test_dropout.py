@@ -170,6 +170,9 @@ def test_stacked_layers_draw_as_the_module_does(shape: tuple[int, ...], of_chann
         for rows in (slice(0, 5), slice(1, 2)):
             given = theta[rows], Batch(x, y, weight, theta.new_zeros(5, 0))[rows], StepDraws(KEY, IDS[rows])
             torch.testing.assert_close(stacked.gradient(*given).grad, plain.gradient(*given).grad)
+            outputs = (model.client_outputs(*given[:2], True, given[2])[0] for model in (stacked, plain))
+            real = slice(None) if weight is None else weight[rows] > 0
+            torch.testing.assert_close(*(one[real] for one in outputs))
 
 
 @looped("p", [0.1, 0.5, 0.9])

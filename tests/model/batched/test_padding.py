@@ -105,6 +105,8 @@ def test_all_at_once_equals_one_by_one(name, cohort, monkeypatch, trusting) -> N
     num_clients, size, real = COHORTS[cohort]
     if num_clients > 1 or real is not None:
         monkeypatch.setattr(model, "_looped", None)
+    if num_clients > 1:
+        monkeypatch.setattr(model, "_outputs_looped", None)
     check(model, LOSS, num_clients, size, real, shape, 4, "classification")
     assert not model.vmap_refused
 
