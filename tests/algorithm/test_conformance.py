@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.feddistill import FedDistill
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedscalar import FedScalar
@@ -52,6 +53,7 @@ SCALAR_EACH = links(lambda dim, stats, layers: 64 + 3 * 32, lambda dim, stats, l
 UPDATES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), dense),
     normed("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), dense),
+    normed("feddistill", FedDistill(SGD)),
     AlgorithmCase("fedavg-lora", FedAvg(SGD, STEP, TOPK, DENSE), topk, lora_mlp),
     AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), topk),
     AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE)),

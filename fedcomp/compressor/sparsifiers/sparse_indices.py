@@ -89,4 +89,6 @@ def compact(x: Tensor, mask: Tensor) -> Tensor:
 
 def expand(packed: Tensor, mask: Tensor) -> Tensor:
     """[M, D]: the inverse of `compact`, zeros where the mask is."""
+    if not packed.shape[1]:  # as a message brings them of which nobody sent any
+        return packed.new_zeros(mask.shape)
     return packed.gather(1, (count_along_rows(mask) - 1).clamp_(min=0)).masked_fill_(~mask, 0)

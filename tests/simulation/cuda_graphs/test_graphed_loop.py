@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.feddistill import FedDistill
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
@@ -48,6 +49,7 @@ PLAIN = {
     "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), DENSE),
     "scaffold": Scaffold(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE),
     "feddyn": FedDyn(Sgd(lr=0.1, batch_size=4), DENSE, weights="samples"),
+    "feddistill": FedDistill(Sgd(lr=0.1, batch_size=4)),
     "fedmrn": _fedmrn(),
     "fedmrns, all masked": _fedmrn(mask="signed", pm=False),
     "fedpm": FedPM(Adam(lr=0.1, batch_size=4)),
