@@ -127,7 +127,7 @@ class SessionProvenance:
     Attributes:
         folder: of the run. inputs: what the session reads. session: its machine, versions and times.
         before: the provenance so far; None if the run starts from the beginning, or keeps none.
-        notes: lines for the user.
+        notes: lines for the user. unused: as in `Provenance`.
     """
 
     folder: Path
@@ -135,6 +135,7 @@ class SessionProvenance:
     session: SessionRecord
     before: Provenance | None = None
     notes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     _started: bool = False
 
     def start(self, round: int) -> None:
@@ -159,9 +160,8 @@ class SessionProvenance:
         self.session = replace(self.session, forms=judge().in_words())
         inputs, before = self.inputs, self.before or Provenance({}, {}, since=self.session.from_round)
         sessions, model = (*before.sessions, self.session), inputs.model or {}
-        write_provenance(
-            self.folder, replace(before, data=inputs.data, code=inputs.code, sessions=sessions, model=model)
-        )
+        now_read = replace(before, data=inputs.data, code=inputs.code, model=model)
+        write_provenance(self.folder, replace(now_read, sessions=sessions, unused=self.unused))
 
 
 def session_provenance(

@@ -84,6 +84,7 @@ class Provenance:
         since: the round from which all this is known; not 0 if the file was removed meanwhile.
         model: the files that the model is read from, and its frozen tensors, which no checkpoint has.
         continues: the finished run of fewer rounds that this one went on from, whose sessions are the first here.
+        unused: folders of the config that its algorithm does not use, of `compressor` and `downlink`.
     """
 
     data: Fingerprints
@@ -92,6 +93,7 @@ class Provenance:
     since: int = 0
     model: Fingerprints = field(default_factory=dict)
     continues: str | None = None
+    unused: tuple[str, ...] = ()
 
 
 def write_provenance(folder: Path, provenance: Provenance) -> None:
@@ -107,7 +109,8 @@ def read_provenance(folder: Path) -> Provenance | None:
         sessions = tuple(_session(one) for one in content["sessions"])
         model = _parts(content.get("model", content.get("frozen", {})))
         data, code, since = _parts(content["data"]), _parts(content["code"]), int(content["since"])
-        return Provenance(data, code, sessions, since, model, content.get("continues"))
+        unused = tuple(content.get("unused", ()))
+        return Provenance(data, code, sessions, since, model, content.get("continues"), unused)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

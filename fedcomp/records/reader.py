@@ -105,6 +105,14 @@ class RunFiles:
         """What the run was made of; None if it keeps none. Raises ValueError: the file cannot be understood."""
         return provenance.read_provenance(self.folder)
 
+    def unused(self) -> tuple[str, ...]:
+        """As in `Provenance`; () if that is not known."""
+        try:
+            known = self.provenance()
+        except ValueError:
+            return ()
+        return known.unused if known is not None else ()
+
     def finished(self, config: Mapping[str, Any]) -> list[Line] | None:
         """The record, if the run of this config ended well; None if there is still something to do.
 

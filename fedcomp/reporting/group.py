@@ -10,7 +10,7 @@ from typing import Any
 from fedcomp.core.folders import part_name
 from fedcomp.core.validate import reads_as_number
 from fedcomp.records.grid import listed_runs
-from fedcomp.records.reader import RecordedRun, find_runs
+from fedcomp.records.reader import RecordedRun, RunFiles, find_runs
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
 from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value
 from fedcomp.reporting.presets import with_preset
@@ -75,15 +75,22 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     members = [
         tuple(sorted(seeds.values(), key=lambda run: (run.seed or 0, str(run.folder)))) for seeds in by_config.values()
     ]
-    places = settings(list(flats.values()))
-    names = group_labels(list(flats.values()), [_given(own) for own in members], places)
-    groups = [RunGroup(*parts) for parts in zip(names, members, places, flats.values())]
+    shown = [used(flat, own[0].files) for flat, own in zip(flats.values(), members, strict=True)]
+    places = settings(shown)
+    names = group_labels(shown, [_given(own) for own in members], places)
+    groups = [RunGroup(*parts) for parts in zip(names, members, places, shown)]
     return sorted(groups, key=lambda one: ([natural(value) for _, value in one.setting], natural(one.label)))
 
 
 def result_options(config: Mapping[str, Any]) -> Flat:
     """A config as dotted keys, without its seed, nulls and what changes no result: the same for all seeds."""
     return {key: value for key, value in flatten(config).items() if value is not None and _counts(key)}
+
+
+def used(flat: Flat, files: RunFiles) -> Flat:
+    """The options of `result_options` without those of parts that the run's algorithm does not use."""
+    unused = set(files.unused())
+    return {key: value for key, value in flat.items() if not _within(key, unused)}
 
 
 def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:

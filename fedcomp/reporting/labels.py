@@ -9,6 +9,8 @@ from fedcomp.core.validate import suggest
 
 ARROWS = {"compressor": "↑", "downlink": "↓"}
 """The two config folders that hold compressors, and the way their messages go."""
+DENSE = "dense"
+"""The compressor that a method without one counts as, where others are told apart by theirs."""
 
 Flat = dict[str, Any]
 """A config as {dotted key: scalar or list}."""
@@ -128,10 +130,20 @@ def _clusters(keys: Sequence[object]) -> list[list[int]]:
 
 
 def _differing(flats: Sequence[Flat]) -> set[str]:
-    """Keys that are missing in some of the configs or have more than one value."""
-    keys = {key for flat in flats for key in flat}
-    missing = object()
-    return {key for key in keys if any(flat.get(key, missing) != flats[0].get(key, missing) for flat in flats)}
+    """Keys that are missing in some of the configs or have more than one value.
+
+    A method that does not use a compressor has none of its keys: then it counts as `dense`, without settings.
+    """
+    found = set()
+    for key in {key for flat in flats for key in flat}:
+        folder, _, rest = key.partition(".")
+        missing: object = DENSE if folder in ARROWS and rest == "_target_" else None
+        own = flats
+        if folder in ARROWS and rest != "_target_":
+            own = [flat for flat in flats if any(one.startswith(f"{folder}.") for one in flat)]
+        if len({json.dumps(flat.get(key, missing), default=str) for flat in own}) > 1:
+            found.add(key)
+    return found
 
 
 def _amounts(flat: Flat, shown: set[str]) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
-from fedcomp.reporting.group import group_labels, natural, result_options, setting_text, settings
+from fedcomp.records.reader import RunFiles
+from fedcomp.reporting.group import group_labels, natural, result_options, setting_text, settings, used
 from fedcomp.reporting.labels import distinct
 from fedcomp.status.runs import GOING, RunState, RunStates, State
 
@@ -73,7 +74,7 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
 
 def _named(groups: Sequence[Sequence[RunState]]) -> list[StatusRow]:
     """The runs of each config; configs that differ only in `name` show it in brackets."""
-    flats = [result_options(own[0].config) for own in groups]
+    flats = [used(result_options(own[0].config), RunFiles(own[0].folder)) for own in groups]
     given = [str(own[0].config.get("label") or "") for own in groups]
     keys = [json.dumps([label, flat], sort_keys=True, default=str) for label, flat in zip(given, flats)]
     first = [keys.index(key) for key in dict.fromkeys(keys)]

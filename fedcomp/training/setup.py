@@ -14,6 +14,7 @@ from types import FrameType
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from fedcomp.algorithm.contract import Algorithm
 from fedcomp.config.instantiate import build
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
@@ -84,6 +85,7 @@ class FolderSetup(RunSetup):
         self._begun: SessionProvenance = session_provenance(
             self._path, self._plain, inputs, resumes, simulation.device, bfloat16, *counts
         )
+        self._begun.unused = _unused(simulation.algorithm)
         config, path, dataset = self._config, self._path, simulation.dataset
         self._counts = _label_counts(dataset, parts)
         pictures = config.pictures and can_draw()
@@ -226,3 +228,9 @@ def _log_file(folder: Path, show: Callable[[str], None]) -> Iterator[None]:
         log.removeHandler(file)
         log.removeHandler(notes)
         file.close()
+
+
+def _unused(algorithm: Algorithm) -> tuple[str, ...]:
+    """As in `Provenance`."""
+    fields = {"compressor": "uplink", "downlink": "downlink"}
+    return tuple(folder for folder, field in fields.items() if field not in algorithm.compressors)

@@ -240,6 +240,15 @@ def test_a_run_whose_provenance_was_removed_goes_on_and_says_so(fedcomp, tmp_pat
         assert len(kept.sessions) == 1
 
 
+UNUSED = {"fedavg": (), "fedmrn": ("compressor",), "fedscalar": ("compressor", "downlink")}
+
+
+@pytest.mark.parametrize("algorithm", UNUSED)
+def test_parts_of_the_config_that_the_algorithm_does_not_use(fedcomp: Command, tmp_path: Path, algorithm: str) -> None:
+    assert fedcomp(*TINY, "rounds=1", f"algorithm={algorithm}") == 0
+    assert _kept(tmp_path).unused == UNUSED[algorithm]
+
+
 def test_a_damaged_file_is_named(fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...]) -> None:
     assert fedcomp(*csv) == 0
     path = _folder(tmp_path) / "provenance.json"

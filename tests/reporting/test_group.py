@@ -1,5 +1,6 @@
 """Grouping over seeds, and names made of what differs."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ TOPK, SIGN = "fedcomp.compressor.sparsifiers.topk.TopK", "fedcomp.compressor.qua
 SIGN_PART, TOPK_PART = {"_target_": SIGN}, {"_target_": TOPK, "fraction": 0.03}
 ONE_SIGN = {"compressor": SIGN_PART, "downlink": SIGN_PART}
 ONE_TOPK = {"compressor": TOPK_PART, "downlink": SIGN_PART}
+DENSE_PART = {"_target_": "fedcomp.compressor.dense.Dense"}
+FEDAVG, FEDMRN = (
+    {"algorithm": {"_target_": f"fedcomp.algorithm.{name}"}} for name in ("fedavg.FedAvg", "fedmrn.FedMRN")
+)
+DENSE_DOWN, SIGN_DOWN = {"downlink": DENSE_PART}, {"downlink": SIGN_PART}
 
 
 def test_runs_that_differ_by_seed_are_one_group(make_run: MakeRun, tmp_path: Path) -> None:
@@ -74,10 +80,29 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
         ([{"compressor": {"_target_": "fedcomp.compressor.mrc.codec.Codec"}}], ["codec"]),
         ([{"compressor": {"_target_": "mine.Codec"}}, {"compressor": {"_target_": "Codec"}}], ["mine", "Codec"]),
         ([{"lr": 1}], ["run"]),
+        # A method that does not use a compressor has no word for it.
+        ([FEDAVG | {"compressor": DENSE_PART}, FEDMRN], ["fedavg", "fedmrn"]),
+        ([FEDAVG | {"compressor": TOPK_PART}, FEDMRN], ["fedavg topk fraction=0.03", "fedmrn"]),
+        (
+            [FEDAVG | {"compressor": SIGN_PART} | DENSE_DOWN, FEDMRN | DENSE_DOWN, FEDMRN],
+            ["fedavg sign", "fedmrn", "fedmrn"],
+        ),
+        ([FEDMRN | SIGN_DOWN, FEDMRN | DENSE_DOWN], ["sign ↓", "dense ↓"]),
     ],
 )
 def test_labels(configs: list[dict[str, Any]], names: list[str]) -> None:
     assert labels([flatten(config) for config in configs]) == names
+
+
+def test_a_compressor_that_the_algorithm_does_not_use_is_in_no_name(make_run: MakeRun, tmp_path: Path) -> None:
+    for name, part, unused in (("a", FEDMRN, ["compressor"]), ("b", FEDAVG, []), ("c", FEDAVG, None)):
+        codec = DENSE_PART if part is FEDMRN else SIGN_PART | {"scale": name}
+        folder = make_run(name, 0, [0.1, 0.5], config=part | {"compressor": codec, "downlink": DENSE_PART})
+        if unused is not None:  # c is of an earlier version
+            known = {"data": {}, "code": {}, "sessions": [], "since": 0, "unused": unused}
+            (folder / "provenance.json").write_text(json.dumps(known))
+    names = [one.label for one in group(read_runs([tmp_path]))]
+    assert names == ["fedmrn", "sign scale=b fedavg", "sign scale=c fedavg"]
 
 
 def _on(dataset: str, **rest: Any) -> dict[str, Any]:
