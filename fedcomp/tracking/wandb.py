@@ -34,6 +34,7 @@ from fedcomp.core.validate import check_interval
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
+from fedcomp.records.reader import RunFiles
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.wandb_artifacts import check_kinds, input_artifact, output_artifacts
@@ -160,11 +161,14 @@ class Wandb:
         import wandb
 
         info = self._info
-        parts = ("algorithm", "compressor", "downlink", "dataset", "model")
-        algorithm, uplink, downlink, *data = (part_name(info.config[part]["_target_"]) for part in parts)
+        parts = ("algorithm", "dataset", "model", "compressor", "downlink")
+        algorithm, *data, uplink, downlink = (part_name(info.config[part]["_target_"]) for part in parts)
+        unused = RunFiles(info.folder).unused()
+        ways = {"compressor": uplink, "downlink": f"downlink-{downlink}"}
+        codecs = [tag for way, tag in ways.items() if way not in unused]
         label = info.config.get("label")
-        method = label or f"{algorithm} {uplink}/{downlink}"
-        tags = [label, algorithm, uplink, f"downlink-{downlink}", *data, *self._tags]
+        method = label or " ".join([algorithm, *([f"{uplink}/{downlink}"] if len(codecs) == 2 else codecs)])
+        tags = [label, algorithm, *codecs, *data, *self._tags]
         wanted: dict[str, Any] = {
             "silent": True,
             "console": "off",

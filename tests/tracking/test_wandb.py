@@ -159,6 +159,21 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
     assert piece.summary["state"] == "finished"
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "name", "tags"),
+    [
+        ("fedavg", "fedavg dense/dense seed=0", {"dense", "downlink-dense"}),
+        ("fedmrn", "fedmrn downlink-dense seed=0", {"downlink-dense"}),
+        ("fedscalar", "fedscalar seed=0", set()),
+    ],
+)
+def test_a_name_has_the_compressors_that_the_method_uses(fedcomp, tmp_path: Path, algorithm, name, tags) -> None:
+    assert fedcomp(*QUICK, "rounds=1", f"algorithm={algorithm}") == 0
+    (piece,) = pieces(tmp_path)
+    assert piece.name == name
+    assert set(piece.tags) - {"digits", "mlp", "linear"} == {algorithm, *tags}
+
+
 def test_a_grid_of_finished_runs_is_shown(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK[1:], "rounds=1") == 0
     assert fedcomp("-m", *QUICK[1:], "rounds=1", "seed=0", "label=ours") == 0
