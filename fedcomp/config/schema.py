@@ -7,9 +7,11 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.fingerprint import fingerprint
+from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count, check_folder_name, check_interval, check_one_line, check_seed
 from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
@@ -137,10 +139,22 @@ def with_contents(part: dict[str, Any]) -> dict[str, Any]:
     return part | {"contents": fingerprint(part["path"])}
 
 
+def _check_resolves(config: DictConfig) -> None:
+    """Raise ValueError for a `${...}` that stands for nothing."""
+    try:
+        OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ValueError(
+            f"{error.full_key}: {first_line(error)}; ${{...}} stands for the value of another option, as ${{rounds}}, "
+            "or of a variable of the environment, as ${oc.env:HOME}"
+        ) from error
+
+
 def check(config: RunConfig | DictConfig) -> None:
     """Raise ValueError for unknown keys of the run, and for invalid values."""
     if isinstance(config, DictConfig):
         check_run_keys(config, [key.name for key in fields(RunConfig)])
+        _check_resolves(config)
     for name in PARTS:
         part = getattr(config, name)
         if not isinstance(part, DictConfig):

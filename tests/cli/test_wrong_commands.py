@@ -87,6 +87,10 @@ CHOICES = [
         "participation is chosen by name (there are: absent, bernoulli, full, uniform); a number is given to an "
         "option, as participation=bernoulli participation.probability=0.1",
     ),
+    ("compressor=nan", "compressor=nan: compressor is chosen by name (there are: "),
+    ("'name=${nothing}'", "name: Interpolation key 'nothing' not found; ${...} stands for the value of another option"),
+    ("'client.lr=${client.lr}'", "client.lr: Recursive interpolation detected; ${...} stands for"),
+    ("-m 'name=${nothing}'", "Interpolation key 'nothing' not found"),
     ("rounds = 5", "a blank tears 'rounds = 5' apart: give rounds=5"),
     ("rounds= 5", "a blank tears 'rounds= 5' apart: give rounds=5"),
     ("seed=1 ,2", "a blank tears 'seed=1 ,2' apart: give seed=1,2"),

@@ -28,7 +28,7 @@ NO_INTEGER = re.compile(
 NOT_ONE_OF = re.compile(r"Error merging override (\S+)\s.*Invalid value '[^']*', expected one of \[([^\]]*)\]", re.S)
 NO_NULL = re.compile(r"Error merging override (\S+?)=.*field '[^']*' is not Optional", re.S)
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
-OF_HYDRA = ("full_key", "object_type", "Set the environment", "See https://hydra.cc")
+OF_HYDRA = ("full_key", "object_type", "reference_type", "Set the environment", "See https://hydra.cc")
 """How lines begin that say nothing to a user of fedcomp."""
 SEVERAL = ("Sweep parameters", "Ambiguous value for argument")
 """How errors begin that say that an override has several values."""

@@ -100,7 +100,7 @@ def no_choice(arguments: Iterable[str]) -> str | None:
     """The error message for `participation=0.1`, a number where a choice is named; None: there is none."""
     for word in arguments:
         group, _, value = word.partition("=")
-        if group in PARTS and re.fullmatch(r"(?=.*\d)[-+.,\deE]+|true|false", value):
+        if group in PARTS and re.fullmatch(r"(?=.*\d)[-+.,\deE]+|[-+]?(nan|inf)|true|false", value, re.I):
             found = choices(FOLDERS.get(group, group))
             numbers = [(one, key) for one, options in found.items() for key, it in options.items() if is_number(it)]
             hint = "; a number is given to an option, as {0}={1} {0}.{2}={3}".format(group, *numbers[0], value)
