@@ -101,6 +101,8 @@ def _check_types(dataset: Dataset) -> None:
             raise ValueError(
                 f"{where}: {name} is a {type(value).__name__}, but must be a tensor, as torch.as_tensor makes it"
             )
+        if value is not None and value.requires_grad:
+            raise ValueError(f"{where}: {name} requires gradients, which are those of the model: give {name}.detach()")
     if not is_whole(dataset.num_outputs) or dataset.num_outputs < 1:
         raise ValueError(f"{where}: num_outputs is {dataset.num_outputs!r}, but must be a whole number, 1 or more")
     if dataset.class_names and len(dataset.class_names) != dataset.num_outputs:

@@ -74,6 +74,10 @@ def test_good_datasets_pass():
         (replace(CLASSES, class_names=("a",)), r"dataset=mine: class_names are 1, but num_outputs is 2"),
         ((CLASSES.train, CLASSES.test), "the dataset is a tuple, but its function must return a Dataset"),
         (with_train(CLASSES, x=torch.zeros(4, 3).numpy()), r"dataset=mine: train.x is a ndarray, but must be a tensor"),
+        (
+            with_train(CLASSES, x=torch.zeros(4, 3, requires_grad=True)),
+            r"mine: train.x requires gradients, .* train.x.det",
+        ),
         (with_train(CLASSES, owner=["ann"] * 4), r"dataset=mine: train.owner is a list, but must be a tensor"),
         (replace(CLASSES, std=[1.0]), r"dataset=mine: std is a list, but must be a tensor"),
         (replace(CLASSES, num_outputs=2.0), r"dataset=mine: num_outputs is 2.0, but must be a whole number, 1 or more"),
