@@ -76,7 +76,7 @@ def test_good_datasets_pass():
         (with_train(CLASSES, x=torch.zeros(4, 3).numpy()), r"dataset=mine: train.x is a ndarray, but must be a tensor"),
         (
             with_train(CLASSES, x=torch.zeros(4, 3, requires_grad=True)),
-            r"mine: train.x requires gradients, .* train.x.det",
+            r"train.x requires gradients, which are those of",
         ),
         (with_train(CLASSES, owner=["ann"] * 4), r"dataset=mine: train.owner is a list, but must be a tensor"),
         (replace(CLASSES, std=[1.0]), r"dataset=mine: std is a list, but must be a tensor"),
