@@ -78,6 +78,7 @@ How methods are compared:
 - What is searched of FedMRN is α, the size of its noise (`algorithm.alpha`), with `client.lr=0.3`: a round changes a
   weight by its noise at most, so that no rate makes up for a small one.
 - Dense messages are sent in 32-bit and, in rows of their own, in 16-bit floats. SCAFFOLD and TAMUNA have 32 bits only.
+- FedDistill has no model that all share: its accuracy is the mean over the clients' models.
 - All clients count alike.
 - The most steps that are tried are 60; where they are chosen, more may be better.
 

@@ -77,6 +77,7 @@ ROWS = (
     *(Row(name, steps="client.inner_steps") for name in ("svrg", "svrg_16")),
     Row("tamuna", steps="algorithm.p"),
     *(Row(name, "algorithm.lr", "algorithm.steps") for name in ("decomfl", "fedkseed")),
+    Row("feddistill"),
 )
 
 
