@@ -107,14 +107,14 @@ class FedDistill(Algorithm):
     def _train(self, ctx: Context) -> Callable[..., tuple[LocalResult, Tensor, Tensor]]:
         """The work of a chunk: its result, [A, L, L] sums of probabilities by class, and [A, L] samples of each."""
 
-        def loss(outputs: Tensor, batch: Batch, reads: Reads) -> Tensor:
-            teacher, taught = (row[: batch.num_rows] for row in reads.rows)
-            log_p = outputs.log_softmax(2)
-            target = functional.one_hot(batch.y, outputs.shape[2]).to(log_p.dtype)
-            target = target + self.gamma * (target @ (taught[:, :, None] * teacher))
-            return client_mean(-(target * log_p).sum(2), batch.weight)
-
         def work(data: LocalData, theta: Tensor, stats: Tensor, *rows: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
+            def loss(outputs: Tensor, batch: Batch, reads: Reads) -> Tensor:
+                teacher, taught = (row[: batch.num_rows] for row in reads.rows)
+                of_class = functional.one_hot(batch.y, outputs.shape[2]).to(outputs.dtype)
+                target = of_class @ (taught[:, :, None] * teacher).to(outputs.dtype)
+                pull = client_mean(-(target * outputs.log_softmax(2)).sum(2), batch.weight)
+                return data.loss(outputs, batch) + self.gamma * pull
+
             hook = own_loss(data, loss, ("distillation", self.gamma), rows)
             result = self.client.run(data, theta, stats, ctx.progress, hook)
             return result, *_by_class(data, result, self.client.most_samples, rows[0].shape[1])

@@ -234,6 +234,9 @@ class StepRange:
     def outputs(self, theta: Tensor, batch: Batch, step: int | Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self.data.outputs(theta, batch, None if step is None else step + self.first)
 
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return self.data.loss(outputs, batch)
+
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         return self.data.losses(theta, batch, step + self.first)
 

@@ -121,6 +121,9 @@ class LocalData(Protocol):
                 as in a test, such as the outputs of a teacher.
         """
 
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """[A] the task's mean loss of each client's batch, from its outputs in training."""
+
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Losses of P models of each client on the same batch, by forward passes alone.
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.flat import Make, draw, flatten, frozen_tensors, reset, statistics_of, tensors_in, trained_parameters
+from fedcomp.model.loss import BatchLoss, Loss
 from fedcomp.random.keys import Key
 
 NETWORK = "network"
@@ -98,10 +99,12 @@ class Model:
             them is.
         frozen: its frozen tensors by name, those of `module` itself, which all clients share.
         draws_in_training: whether gradients need `draws`, as those of a network with dropout.
+        loss: of the task, in training; what a subclass computes gradients of.
         shapes, stat_shapes: shape of each trained tensor and of each float buffer.
     """
 
     draws_in_training = False
+    loss: Loss | BatchLoss
 
     def __init__(self, module: nn.Module, make: Make | None = None) -> None:
         """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""

@@ -75,7 +75,7 @@ def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None
 
 def test_every_kind_of_part_is_written_out() -> None:
     kinds = {"compressor": "quarter", "algorithm": "fednova", "model": "residual", "dataset": "spirals"}
-    kinds |= {"partition": "zipf", "participation": "pairs"}
+    kinds |= {"partition": "zipf", "participation": "pairs", "client": "distilling"}
     for group, name in kinds.items():
         assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= files(PAGE).keys()
         assert any(f"{group}={name}" in command for command in _commands())

@@ -30,6 +30,8 @@ class Stacked(Model):
     not under `torch.inference_mode()`.
     """
 
+    loss: Loss
+
     def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
         """ValueError if `module` is no chain of known layers (`translate`), or for an unknown precision."""
         super().__init__(module, make)

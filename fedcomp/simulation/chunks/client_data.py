@@ -19,6 +19,7 @@ from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.images.augment import augment, num_draws
 from fedcomp.model.contract import AnyModel, Batch, Gradient, Model, StepDraws, tensors_of
+from fedcomp.model.loss import mean_loss
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 
@@ -98,6 +99,10 @@ class ClientChunk:
             return network.client_outputs(theta, batch, training=False)
         self._count(batch)
         return network.client_outputs(theta, batch, True, self._draws(network, batch, step))
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """As `LocalData.loss`."""
+        return mean_loss(cast(Model, self.model).loss, outputs, batch.y, batch.weight)
 
     def _draws(self, network: Model, batch: Batch, step: int | Tensor) -> StepDraws | None:
         """What the network draws from in this step; None: it draws nothing."""
