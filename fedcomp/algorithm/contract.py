@@ -262,9 +262,9 @@ class Algorithm(CheckedOptions, ABC):
         return "none"
 
     @property
-    def client_models(self) -> tuple[str, ...]:
-        """Names of the `evaluation_models` that follow from what clients hold: the server cannot compute them."""
-        return ()
+    def client_models(self) -> Mapping[str, Sequence[str]]:
+        """{evaluation model that the server cannot compute: fields of the state, [N, ...], whose rows clients have}."""
+        return {}
 
     @property
     def servers_metrics(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ L classes.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated
 
 import torch
@@ -71,7 +72,7 @@ class FedDistill(Algorithm):
 
     weights = "uniform"
     ignores_weights = True
-    client_models = ("test",)
+    client_models = MappingProxyType({"test": ("theta", "stats")})
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedDistillState:
         """The first model at every client. Raises ValueError: samples have no classes."""

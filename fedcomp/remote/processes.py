@@ -31,7 +31,7 @@ from fedcomp.remote.frames import Again
 from fedcomp.remote.kept import ABSENT, Kept
 from fedcomp.remote.run_number import drawn_number, keep_number, number_of
 from fedcomp.remote.server_end import ServerEnd
-from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out, report_of
+from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out, report_of, rows_of
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import prepare
 from fedcomp.training.place import RunPlace
@@ -152,6 +152,11 @@ def follow(simulation: RemoteSimulation, end: ClientEnd, path: Path, config_hash
             kept = {"state": state, "memory": dict(simulation.memory)}
             checkpoint.save(path, Checkpoint(done, kept, {}, 0.0), config_hash)
             end.say(done="saved")
+            continue
+        if "test" in word:
+            if state is None:
+                state = _state_after(int(word["test"]), simulation, path, config_hash)
+            end.report(rows_of(simulation, state, end.client))
             continue
         try:
             if "again" in word:

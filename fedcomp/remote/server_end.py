@@ -142,6 +142,10 @@ class ServerEnd:
         self._or_lose(client, refuse)
         raise Lost
 
+    def tell_test(self, rounds: int) -> None:
+        """All clients report what a test after so many rounds needs of them (`report`). Raises Gone."""
+        self._tell(test=rounds)
+
     def save(self) -> None:
         """All clients who are here save their states after the last round. Raises Gone."""
         self._tell(save=True)

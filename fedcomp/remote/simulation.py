@@ -133,6 +133,26 @@ class ServerSimulation(RemoteSimulation):
         }
         return new, replace(result, metrics=metrics)
 
+    def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
+        """As `Simulation.test_metrics`, of the models that clients hold too."""
+        return super().test_metrics(index, self.with_clients_rows(index, state))
+
+    def with_clients_rows(self, rounds: int, state: Any) -> Any:
+        """The state after so many rounds with the rows that `client_models` follow from, which each client reports.
+
+        Raises Gone: a client is gone.
+        """
+        assert isinstance(self.end, ServerEnd)
+        names = fields_of_clients(self)
+        if not names or not rounds:  # before the first round all know them
+            return state
+        self.end.tell_test(rounds)
+        reported = [self.end.report(client, len(rows_of(self, state, client))) for client in range(len(self.counts))]
+        numbers = torch.from_numpy(np.stack([np.frombuffer(one, "<f4") for one in reported]).copy())
+        old = [getattr(state, name) for name in names]
+        parts = numbers.split([tensor[0].numel() for tensor in old], 1)
+        return replace(state, **{name: part.view_as(own).to(own) for name, part, own in zip(names, parts, old)})
+
     def gather_state(self, state: Any) -> Any:
         """The server's state, once all clients that are here have saved theirs."""
         assert isinstance(self.end, ServerEnd)
@@ -148,6 +168,17 @@ def report_of(result: RoundResult, client: int, gradients: int) -> bytes:
     at = result.cohort.clients.index(client)
     own = [float(value[at]) for value in reported(result).values()]
     return np.array([*own, gradients], "<f8").tobytes()
+
+
+def fields_of_clients(simulation: Simulation) -> list[str]:
+    """The fields of the state whose rows clients hold and a test needs."""
+    return list(dict.fromkeys(name for names in simulation.algorithm.client_models.values() for name in names))
+
+
+def rows_of(simulation: Simulation, state: Any, client: int) -> bytes:
+    """A client's own rows of `fields_of_clients`, as float32."""
+    rows = [getattr(state, name)[client].flatten() for name in fields_of_clients(simulation)]
+    return torch.cat(rows).cpu().numpy().astype("<f4").tobytes()
 
 
 def reported(result: RoundResult) -> dict[str, Tensor]:
@@ -168,7 +199,9 @@ def own_samples(simulation: Simulation, client: int | None) -> Dataset:
 
 
 def can_leave_out(simulation: Simulation) -> bool:
-    """Whether the method goes on without a client that is gone."""
+    """Whether the method goes on without a client that is gone, and can be tested without it."""
+    if simulation.algorithm.client_models:
+        return False
     try:
         check_participation(simulation.algorithm, Bernoulli(0.5), len(simulation.shards.sizes), simulation.rounds)
     except ValueError:

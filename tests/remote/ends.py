@@ -54,7 +54,8 @@ def over_tcp(make: Callable[[], Simulation], clients: Pool, folder: Path) -> Ser
         for index in range(sim.rounds):
             served.state, result = sim.round(index, served.state, served.ledger)
             served.metrics.append(dict(result.metrics))
-            served.models.append(sim.algorithm.evaluation_models(served.state, sim.key.fold_in("deployed", index)))
+            tested = sim.with_clients_rows(index + 1, served.state)
+            served.models.append(sim.algorithm.evaluation_models(tested, sim.key.fold_in("deployed", index)))
         end.close(end=True)
     except BaseException as error:
         end.close(stop=str(error))

@@ -29,6 +29,7 @@ Shape legend: n clients, all take part, D parameters, C running statistics (0).
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import torch
@@ -107,7 +108,7 @@ class LoCoDL(Algorithm):
 
     weights = "uniform"
     full_participation = True
-    client_models = ("mean",)
+    client_models = MappingProxyType({"mean": ("models",)})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,6 +4,7 @@ Shape legend: M = N clients (all take part), D parameters.
 """
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from torch import Tensor
@@ -40,7 +41,7 @@ class LocalModels(Algorithm):
 
     weights = "uniform"
     full_participation = True
-    client_models = ("test",)
+    client_models = MappingProxyType({"test": ("theta",)})
 
     def __post_init__(self) -> None:
         super().__post_init__()
