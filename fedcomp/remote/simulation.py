@@ -147,8 +147,8 @@ class ServerSimulation(RemoteSimulation):
         if not names or not rounds:  # before the first round all know them
             return state
         self.end.tell_test(rounds)
-        reported = [self.end.report(client, len(rows_of(self, state, client))) for client in range(len(self.counts))]
-        numbers = torch.from_numpy(np.stack([np.frombuffer(one, "<f4") for one in reported]).copy())
+        reports = [self.end.report(client, len(rows_of(self, state, client))) for client in range(len(self.counts))]
+        numbers = torch.from_numpy(np.stack([np.frombuffer(report, "<f4") for report in reports]))
         old = [getattr(state, name) for name in names]
         parts = numbers.split([tensor[0].numel() for tensor in old], 1)
         return replace(state, **{name: part.view_as(own).to(own) for name, part, own in zip(names, parts, old)})
