@@ -56,6 +56,7 @@ def over_tcp(make: Callable[[], Simulation], clients: Pool, folder: Path) -> Ser
             served.metrics.append(dict(result.metrics))
             tested = sim.with_clients_rows(index + 1, served.state)
             served.models.append(sim.algorithm.evaluation_models(tested, sim.key.fold_in("deployed", index)))
+        served.state = sim.gather_state(served.state)
         end.close(end=True)
     except BaseException as error:
         end.close(stop=str(error))

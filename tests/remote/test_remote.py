@@ -18,7 +18,7 @@ from fedcomp.core.pytree import flatten
 from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Address, Gone, await_key, read_key
 from fedcomp.remote.server_end import ServerEnd
-from fedcomp.remote.simulation import check_possible
+from fedcomp.remote.simulation import check_possible, fields_of_clients
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.algorithm.conformance_cases import CASES
@@ -54,11 +54,11 @@ def clients() -> Iterator[Pool]:
     "case", [pytest.param(case, marks=[] if case.name in FEW else pytest.mark.thorough, id=case.name) for case in CASES]
 )
 def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, clients: Pool, tmp_path: Path) -> None:
-    """The models that the server tests, the metrics of clients, every bit of the ledger, every byte of the messages."""
+    """The models that the server tests and saves, clients' metrics, every bit of the ledger, every byte of messages."""
     if case.name not in FEW and not _possible(case):
         pytest.skip("refused between processes")
     ledger, alone = Ledger(), _one_at_a_time(case.name)
-    rounds, models, _ = noninterference.record(alone, ledger)
+    rounds, models, last = noninterference.record(alone, ledger)
     served = over_tcp(functools.partial(_one_at_a_time, case.name), clients, tmp_path)
     for index, wanted in enumerate(models):
         found = {
@@ -69,6 +69,8 @@ def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, 
         assert found.keys() == wanted.keys()
         for name, tensor in wanted.items():
             assert torch.equal(found[name], tensor), f"round {index + 1}: {name}"
+    for name in fields_of_clients(alone):
+        assert torch.equal(getattr(served.state, name), getattr(last, name)), name
     assert served.ledger.counters() == ledger.counters()
     if alone.told_weights == "none":  # whose bytes before the first round are not recorded
         assert (served.carried.up, served.carried.down) == bytes_of(rounds)
