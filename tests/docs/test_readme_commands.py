@@ -1,4 +1,4 @@
-"""Every `fedcomp ...` of the README and the pages runs, in a shortened form, and its loss falls."""
+"""Every `fedcomp ...` of the README and the pages runs, in a shortened form, and learns."""
 
 import math
 import re
@@ -118,7 +118,7 @@ def _skip_without_the_small_llama() -> None:
         pytest.skip(f"the Llama of scripts/pretrain_small.py is not in {DATA}")
 
 
-def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
+def _check_that_it_learns(fedcomp, words: list[str], root: Path) -> None:
     shortened = {word.partition("=")[0]: word for word in [*words, *_one_run(words)]}
     assert fedcomp(*shortened.values(), f"output_root={root}") == 0
     (record,) = root.rglob("metrics.jsonl")
@@ -126,6 +126,8 @@ def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
     key = next((one for one in FALLING if one in first), None)
     if key is None:  # estimation of means: nothing is learnt
         assert math.isfinite(last["mse"])
+    elif "algorithm.gamma=0" in words:  # clients of few classes alone: right more often, and surer where they are wrong
+        assert last["test/accuracy"] > 2 * first["test/accuracy"], f"fedcomp {_id(words)}"
     else:
         assert last[key] < first[key], f"fedcomp {_id(words)}: {key} went from {first[key]} to {last[key]}"
 
@@ -142,7 +144,7 @@ LENGTHY = [pytest.param(words, marks=pytest.mark.slow) for words in TRAINING if 
 @pytest.mark.parametrize("words", [*SHORT, *LENGTHY], ids=_id)
 def test_a_command_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
     for index, one in enumerate(_each_compressor(words)):
-        _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
+        _check_that_it_learns(fedcomp, one, tmp_path / str(index))
 
 
 def test_the_commands_are_found() -> None:
