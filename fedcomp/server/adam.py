@@ -27,5 +27,9 @@ class Adam(ServerOptimizer):
     def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
         first, second = slots
         first = first.lerp(update, 1 - self.beta1)
-        second = (second * self.beta2).addcmul(update, update, value=1 - self.beta2)
+        second = self.second_moment(second, update)
         return self.lr * first / (second.sqrt() + self.eps), (first, second)
+
+    def second_moment(self, second: Tensor, update: Tensor) -> Tensor:
+        """The next v [D]."""
+        return (second * self.beta2).addcmul(update, update, value=1 - self.beta2)
