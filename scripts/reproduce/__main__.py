@@ -152,7 +152,7 @@ def refused(paper: ModuleType, records: Folder) -> str:
             runs = records.path / f"{experiment.name}.runs.csv"
             lines.append(
                 f"{os.path.relpath(runs)} names commit {commit}, which is no ancestor of HEAD: run these again from "
-                "committed code, or add it to LOST in scripts/reproduce/history.py, and the page says so"
+                "committed code"
             )
     return "\n".join(lines)
 

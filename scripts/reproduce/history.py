@@ -1,12 +1,9 @@
 """Whether the commits that records name can still be found: a page whose code nobody can look up shows nothing."""
 
 import subprocess
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-LOST = ("11dfe168ab", "1adafcc401")
-"""Commits of records that are in no history. Pages say so; others are refused."""
 CHANGED = "+"
 """After a commit: files were changed since."""
 
@@ -14,15 +11,14 @@ CHANGED = "+"
 def shown(commits: Iterable[str]) -> str:
     """The runs' commits as a page names them; an empty one is of runs outside a git checkout."""
     texts = []
-    for commit, number in Counter(commits).items():
+    for commit in dict.fromkeys(commits):
         plain = commit.removesuffix(CHANGED)
-        notes = [f"of {number} runs, in no history"] * (plain in LOST) + ["with changes"] * (plain != commit)
-        texts.append(f"{plain} ({', '.join(notes)})" if notes else plain or "unknown (outside a git checkout)")
+        texts.append((plain or "unknown (outside a git checkout)") + " (with changes)" * (plain != commit))
     return f"commit{'s' if len(texts) > 1 else ''} {', '.join(texts)}"
 
 
 def strangers(commits: Iterable[str], root: Path) -> list[str]:
-    """Those that are neither ancestors of HEAD nor `LOST`.
+    """Those that are not ancestors of HEAD.
 
     None where that cannot be told: `root` is no git checkout of its own (an sdist, a wheel), or one without its whole
     history (a shallow clone).
@@ -30,7 +26,7 @@ def strangers(commits: Iterable[str], root: Path) -> list[str]:
     top, shallow = _git(root, "rev-parse", "--show-toplevel"), _git(root, "rev-parse", "--is-shallow-repository")
     if top is None or Path(top).resolve() != root.resolve() or shallow != "false":
         return []
-    named = {commit.removesuffix(CHANGED) for commit in commits} - {"", *LOST}
+    named = {commit.removesuffix(CHANGED) for commit in commits} - {""}
     return sorted(commit for commit in named if _git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None)
 
 

@@ -97,13 +97,6 @@ def every(conditions: Sequence[bool | None]) -> bool | None:
     return None if not conditions or None in conditions else all(conditions)
 
 
-ROTATION_BEFORE = """\
-The runs of EDEN, DRIVE and TurboQuant on this page are from the rotation before the one of this version{exception}. It
-did not mix all entries of vectors whose size is no power of two: of an update of LeNet-5 EDEN's error at 1 bit was
-0.598 of its squared length, where it is 0.570 now ([neighbours](neighbours.md))."""
-"""For pages with records that have not been run again since; `exception`: of those that have, or nothing."""
-
-
 def made_with(experiment: Experiment, records: Records) -> str:
     """The commands, and how far, on what and from which commits its runs went."""
     if not records:

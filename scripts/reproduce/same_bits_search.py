@@ -215,12 +215,6 @@ def last_accuracy(run: Run) -> float:
     return run.last(ACCURACY) or 0.0
 
 
-def default_weights() -> tuple[list[str], list[str]]:
-    """Labels of the methods whose clients count by their samples by default, and of the others."""
-    by_samples = [row.label for row in ROWS if row.weights]
-    return by_samples, [row.label for row in ROWS if not row.weights]
-
-
 def _setting(row: Row, run: Run) -> tuple[int, float]:
     value = float(run.about[row.steps])
     return round(1 / value) if row.steps == "algorithm.p" else round(value), float(run.about[row.rate])

@@ -1,6 +1,5 @@
 """Accuracy for equal bits: rates and steps follow from trials, ties and chance from the runs, and budgets are kept."""
 
-import itertools
 from pathlib import Path
 
 import yaml
@@ -9,39 +8,16 @@ from matplotlib.figure import Figure
 
 from fedcomp.display import figure
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits import MNIST, SEARCHES, TASKS
-from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
+from scripts.reproduce.same_bits import SEARCHES, TASKS
 from scripts.reproduce.same_bits_picture import draw_curves, first_for_some_bits
 from scripts.reproduce.same_bits_places import places, tie
-from scripts.reproduce.same_bits_search import (
-    ACCURACY,
-    NEIGHBOURS,
-    ROWS,
-    SEEDS,
-    Row,
-    chosen,
-    final,
-    method_file,
-    next_rate,
-    trials,
-)
+from scripts.reproduce.same_bits_search import ACCURACY, NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
 from scripts.reproduce.same_bits_tables import by, standing
 from tests.looped import looped
 
 METHODS = NEIGHBOURS / "method"
 
 RECORDS = Folder(Path(__file__).resolve().parents[2] / "docs" / "results" / "records")
-
-
-def _grids() -> dict[str, tuple[str, list[float]]]:
-    """{method: (its option, the rates that are tried)}."""
-    each = ((name, *rates.split("=")) for names, rates in GRIDS for name in names.split(","))
-    return {name: (option, [float(rate) for rate in rates.split(",")]) for name, option, rates in each}
-
-
-def _rate(method: dict, option: str) -> float:
-    group, name = option.split(".")
-    return float(method[group][name])
 
 
 def _drawn(runs: list[Run], folder: Path, monkeypatch) -> Axes:
@@ -51,41 +27,16 @@ def _drawn(runs: list[Run], folder: Path, monkeypatch) -> Axes:
     return saved[0].axes[0]
 
 
-def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None:
-    grids = _grids()
-    files = {path.stem: method_file(path.stem) for path in METHODS.glob("*.yaml")}
-    experiment = yaml.safe_load((METHODS.parent / "bits_mnist.yaml").read_text(encoding="utf-8"))
-    swept = experiment["hydra"]["sweeper"]["params"]["experiment/neighbours/method@_global_"].split(",")
-    assert sorted(swept) == sorted(grids)
-    for name, (option, rates) in grids.items():
-        assert len(rates) == 5
-        assert all(2.99 < later / rate < 3.4 for rate, later in itertools.pairwise(rates))
-        assert _rate(files[name], option) in rates
+@looped("search", SEARCHES)
+def test_runs_end_with_their_budget(search) -> None:
+    for run in RECORDS[search].where(state="finished"):
+        limit, rounds = (search.task.max_bits, 160) if run.about["seed"] in SEEDS else (search.task.max_bits / 4, 40)
+        sent = run.last("bits/total") or 0.0
+        assert sent < limit + 2 * sent / run.rounds
+        assert run.rounds == rounds or sent >= limit
 
 
-def test_rates_are_the_best_of_the_tuning() -> None:
-    tuning, runs = RECORDS[TUNING], RECORDS[BITS]
-    for name, (option, rates) in _grids().items():
-        method = method_file(name)
-        tried = tuning.where(label=method["label"])
-        scores = {float(rate): tuning_score(tried.where(**{option: rate})) for rate in tried.values(option)}
-        for run in runs.where(label=method["label"], state="failed"):
-            scores[float(run.about[option])] = None
-        if sorted(scores) == rates:
-            assert _rate(method, option) == max(scores, key=lambda rate: scores[rate] or -1.0), name
-        for run in completed(runs).where(label=method["label"]):
-            assert sorted(scores) == rates, f"{name} was run before it was tuned"
-            assert float(run.about[option]) == _rate(method, option)
-
-
-def test_runs_end_with_their_budget() -> None:
-    for run in RECORDS[BITS].where(state="finished"):
-        per_round = (run.last("bits/total") or 0.0) / run.rounds
-        assert (run.last("bits/total") or 0.0) < 1.28e9 + 2 * per_round
-        assert run.rounds == 160 or (run.last("bits/total") or 0.0) >= 1.28e9
-
-
-DIGITS = TASKS[0]
+DIGITS, MNIST = TASKS[0], TASKS[2]
 FEDAVG = ROWS[0]
 
 
