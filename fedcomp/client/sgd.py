@@ -18,7 +18,8 @@ class Sgd(MinibatchSolver):
 
     @property
     def plain_sgd_decay(self) -> float | None:
-        return None if self.momentum or self.clip_norm is not None else self.weight_decay
+        inherits = all(getattr(type(self), name) is getattr(Sgd, name) for name in ("update", "step_coefficients"))
+        return self.weight_decay if inherits and not self.momentum and self.clip_norm is None else None
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()

@@ -102,6 +102,13 @@ def test_colour_images_of_a_perceptron_are_trained_step_by_step() -> None:
     assert model.fused_sgd(torch.zeros(2, 5, 4, 3), torch.zeros(2, dtype=torch.int64), 1) is None
 
 
+class Signs(Sgd):
+    """Sign SGD as a user writes it, from `Sgd`."""
+
+    def update(self, theta, grad, slots, coefficients):
+        super().update(theta, grad.sign(), slots, coefficients)
+
+
 def test_what_is_trained_in_one_call() -> None:
     data, reached = _chunk(ALIKE), []
 
@@ -113,6 +120,7 @@ def test_what_is_trained_in_one_call() -> None:
         (data, Sgd(lr=0.1, momentum=0.9), rows[0], None),
         (data, Sgd(lr=0.1, clip_norm=1.0), rows[0], None),
         (data, Adam(lr=0.1), rows[0], None),
+        (data, Signs(lr=0.1), rows[0], None),
         (data, Sgd(lr=0.1), rows[0], lambda *_: None),
         (data, Sgd(lr=0.1), rows[0].double(), None),
         (replace(data, dataset=replace(dataset, flip=True)), Sgd(lr=0.1), rows[0], None),
