@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from fedcomp.check.failed import described, require
-from fedcomp.dataset.check import check, off_scale
+from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import IGNORED, Dataset
+from fedcomp.dataset.notes import off_scale, shared
 
 MOST_SHARED = 0.01
 """Largest share of the test samples that may be training samples too."""
 SEEN = 20_000
-"""Samples that are looked at."""
+"""Samples whose scale is looked at."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,8 @@ def check_normalisation(case: DatasetCase) -> None:
 
 def check_held_out(case: DatasetCase) -> None:
     """Test samples are not training samples."""
-    data = case.load()
-    train, test = (set(map(bytes, one.x.flatten(1)[:SEEN].numpy())) for one in (data.train, data.test))
-    shared = len(train & test) / max(len(test), 1)
-    require(shared <= MOST_SHARED, f"{shared:.1%} of the test samples are training samples too")
+    share = shared(case.load())
+    require(share <= MOST_SHARED, f"{share:.1%} of the test samples are training samples too")
 
 
 CHECKS = (check_samples, check_again, check_classes, check_normalisation, check_held_out)

@@ -9,17 +9,14 @@ from torch import Tensor
 from fedcomp.core.validate import check_folder_name, check_one_line, is_whole
 from fedcomp.dataset.contract import IGNORED, NO_TARGET, Dataset, Samples, Task, Unlabelled
 
-SPREAD = (0.1, 10.0)
-"""Standard deviation of normalised inputs, of which nothing is said."""
-
 
 def check(dataset: Dataset) -> None:
     """Refuse a dataset that a run cannot use or that would spoil its results silently.
 
     Raises:
         ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, tokens
-            outside [0, vocab_size), owners that do not fit the samples, a value
-            that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name that
+            outside [0, vocab_size) or that are their own targets, owners that do not fit the samples, a value that is
+            not finite, a normalisation that divides by zero, augmentation of what is no image, a name that
             cannot name a folder. One line, naming the first culprit.
     """
     _check_types(dataset)
@@ -105,6 +102,10 @@ def _check_types(dataset: Dataset) -> None:
             raise ValueError(f"{where}: {name} requires gradients, which are those of the model: give {name}.detach()")
     if not is_whole(dataset.num_outputs) or dataset.num_outputs < 1:
         raise ValueError(f"{where}: num_outputs is {dataset.num_outputs!r}, but must be a whole number, 1 or more")
+    if not all(isinstance(name, str) for name in dataset.class_names):
+        raise ValueError(
+            f"{where}: class_names are {list(dataset.class_names)}, but must be words: tuple(map(str, ...))"
+        )
     if dataset.class_names and len(dataset.class_names) != dataset.num_outputs:
         raise ValueError(
             f"{where}: class_names are {len(dataset.class_names)}, but num_outputs is {dataset.num_outputs}; give each "
@@ -138,6 +139,8 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
             raise ValueError(f"{where}.y has no target: all are {NO_TARGET}, which does not count")
         _check_classes(where, y.masked_fill(y == NO_TARGET, 0), dataset.num_outputs)
     elif dataset.task != "regression":
+        if dataset.task == "classification" and _is_one_hot(y, dataset.num_outputs):
+            raise ValueError(f"{where}.y is {tuple(y.shape)} of 0 and 1, but a class is its number: y.argmax(1)")
         _check_classes(where, y, dataset.num_outputs)
         if dataset.task == "classification" and y.dim() > 1 and y.shape[1:].numel() == 1:
             raise ValueError(f"{where}.y is {tuple(y.shape)}, but one class a sample is [n]: y.flatten()")
@@ -147,6 +150,11 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
                 f"{where}.y is {y.dtype} {tuple(y.shape)}, but regression needs float32 [n, {dataset.num_outputs}]"
             )
         check_finite(f"{where}.y", y)
+    if dataset.task == "next_token" and x.shape == y.shape and bool(((x == y) | (y == NO_TARGET)).all()):
+        raise ValueError(
+            f"{where}.y is x itself, which a model copies, but a place's target is the next token: x = tokens[:, :-1], "
+            "y = tokens[:, 1:]"
+        )
 
 
 def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
@@ -156,6 +164,11 @@ def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
             "several targets a sample"
         )
     _check_range(f"{where}.y", labels, num_classes, "classes", "number them so, or correct num_outputs")
+
+
+def _is_one_hot(y: Tensor, num_classes: int) -> bool:
+    """Whether targets [n, num_classes] have a single 1 a sample, and 0 elsewhere."""
+    return y.dim() == 2 and y.shape[1] == num_classes > 1 and bool(((y == 0) | (y == 1)).all() & (y.sum(1) == 1).all())
 
 
 def _check_masks(where: str, x: Tensor, y: Tensor, num_classes: int) -> None:
@@ -240,18 +253,3 @@ def _check_normalisation(where: str, dataset: Dataset) -> None:
         raise ValueError(
             f"{where}: std is {dataset.std.tolist()}; every entry must be above 0, for inputs are divided by it"
         )
-
-
-def off_scale(data: Dataset, seen: int) -> str | None:
-    """What is said of inputs that are not of the order of one once they are normalised; None: they are, or are tokens.
-
-    Args:
-        seen: training samples that are looked at, the first ones.
-    """
-    if data.vocab_size is not None:
-        return None
-    x = data.normalise(data.train.x[:seen]).double()
-    mean, deviation = float(x.mean()), float(x.std(correction=0))
-    if SPREAD[0] <= deviation <= SPREAD[1] and abs(mean) <= SPREAD[1]:
-        return None
-    return f"inputs have mean {mean:.3g} and standard deviation {deviation:.3g} after normalisation"

@@ -71,6 +71,11 @@ def test_good_datasets_pass():
             r"dataset=mine: train.y is class 1 \('b'\) in all 4 samples, so that there is nothing to tell apart",
         ),
         (replace(CLASSES, class_names=("a", "b\nc")), r"class 'b\\nc' contains '\\n', but must be one line of text"),
+        (replace(CLASSES, class_names=(0, 1)), r"dataset=mine: class_names are \[0, 1\], but must be words"),
+        (
+            with_train(CLASSES, y=torch.eye(2)[CLASSES.train.y]),
+            r"train.y is \(4, 2\) of 0 and 1, but a class is its number: y.argmax\(1\)",
+        ),
         (replace(CLASSES, class_names=("a",)), r"dataset=mine: class_names are 1, but num_outputs is 2"),
         ((CLASSES.train, CLASSES.test), "the dataset is a tuple, but its function must return a Dataset"),
         (with_train(CLASSES, x=torch.zeros(4, 3).numpy()), r"dataset=mine: train.x is a ndarray, but must be a tensor"),
@@ -109,6 +114,14 @@ def test_good_datasets_pass():
         (with_train(TOKENS, x=torch.tensor([[0, -1], [0, 4], [0, 0]])), "x is -1 at sample 0, entry 1, but tokens"),
         (with_train(TOKENS, x=torch.zeros(3, 2)), r"train.x is torch.float32 \(3, 2\), but tokens"),
         (with_train(TOKENS, y=torch.tensor([[0, 1], [0, 1], [7, 1]])), r"y is 7 at sample 2, entry 0, but classes"),
+        (
+            with_train(TOKENS, y=TOKENS.train.x.long()),
+            r"train.y is x itself, which a model copies, .* x = tokens\[:, :-",
+        ),
+        (
+            with_train(TOKENS, y=torch.tensor([[-100, 4], [-100, 2], [-100, 3]])),
+            "train.y is x itself, which a model copies",
+        ),
         (with_train(TOKENS, y=torch.tensor([0, 1, 2])), r"of a training sample are \(\), but of a test sample \(2,\)"),
         (with_train(OWNED, owner=torch.tensor([0, 1])), r"train.owner is torch.int64 \(2,\), but must be int64 \(4,\)"),
         (with_train(OWNED, owner=torch.tensor([0, 1, 2, -1])), r"train.owner is .*, 0 or more: one owner a sample"),

@@ -14,8 +14,8 @@ from fedcomp.random.keys import Key
 from tests.looped import looped
 
 
-def load(draws: str = "key", scale: float = 1.0) -> Dataset:
-    """Two classes around different means."""
+def load(draws: str = "key", scale: float = 1.0, test_scale: float = 1.0, split: str = "last") -> Dataset:
+    """Two classes around different means; a third comes last if they are sorted."""
     y = torch.arange(80) % 2
     if draws == "numpy":
         noise = torch.as_tensor(np.random.randn(80, 3), dtype=torch.float32)  # noqa: NPY002
@@ -24,7 +24,10 @@ def load(draws: str = "key", scale: float = 1.0) -> Dataset:
             torch.manual_seed(3)
         noise = torch.randn(80, 3, generator=Key(("own",)).generator() if draws == "key" else None)
     x = (noise + y[:, None]) * scale
-    return Dataset("own", Samples(x[:60], y[:60]), Samples(x[60:], y[60:]), "classification", 2)
+    if split == "sorted":
+        y[-20:] = 2
+    train, test = (Samples(x[:-20], y[:-20]), Samples(x[-20:] * test_scale, y[-20:]))
+    return Dataset("own", train, train if split == "none" else test, "classification", 2 + (split == "sorted"))
 
 
 @looped(
@@ -38,6 +41,9 @@ def load(draws: str = "key", scale: float = 1.0) -> Dataset:
         ({"draws": "numpy"}, "dataset=own draws from NumPy's global generator"),
         ({"draws": "seeded"}, ""),
         ({"scale": 255.0}, "dataset=own: inputs have mean 1"),
+        ({"test_scale": 255.0}, "dataset=own: inputs of the test have mean"),
+        ({"split": "sorted"}, "dataset=own: no training sample is of class 2, of which test samples are"),
+        ({"split": "none"}, "dataset=own: 100% of the test samples are training samples too"),
     ],
 )
 def test_what_is_odd_of_ones_own_data_is_said(options, words: str, caplog: pytest.LogCaptureFixture) -> None:
