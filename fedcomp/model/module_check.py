@@ -4,6 +4,7 @@ Shape legend: B batch, K classes.
 """
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.dropout import trial_draws
-from fedcomp.model.flat import copy_sharing_frozen, trained_parameters
+from fedcomp.model.flat import copy_sharing_frozen, statistics_of, trained_parameters
 
 log = logging.getLogger("fedcomp")
 
@@ -42,6 +43,11 @@ def check_module(module: nn.Module, name: str) -> None:
                 f"model {name} has {path} in {tensor.dtype}, but trained parameters are torch.float32; clients compute "
                 "in another type by dtype=float64 or precision=bf16"
             )
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"model {name} begins with entries of {path} that are not finite: fill it (nn.init, torch.zeros), "
+                "which torch.empty does not"
+            )
     for (storage, _, end, one), (next_storage, start, _, other) in pairwise(sorted(_places(module))):
         if storage == next_storage and start < end:
             both = " and ".join(sorted((one, other)))
@@ -57,21 +63,33 @@ def note_trial(module: nn.Module, name: str, x: Tensor, num_classes: int) -> Non
     Args:
         num_classes: K; 0 for regression.
     Raises:
-        ValueError: no parameter has a gradient.
+        ValueError: no parameter has a gradient, or outputs are not finite.
     """
     tried = copy_sharing_frozen(module).train()
+    before = {path: buffer.clone() for path, buffer in statistics_of(tried).items()}
     with torch.random.fork_rng(devices=[]), trial_draws():
         with torch.enable_grad():
             outputs = tried(x)
+        constant = [path for path, buffer in statistics_of(tried).items() if torch.equal(buffer, before[path])]
         tried.eval()
         with torch.no_grad():
             whole, part = tried(x), tried(x[:2])
             alone, trouble = _alone(tried, x[:2], part.shape[1:])
     _note_unreached(tried, name, outputs)
+    if bool((whole.isnan() | (whole == math.inf)).any()):
+        raise ValueError(
+            f"model {name} gives outputs that are not finite, of random inputs and its first parameters: look for a "
+            "division by zero, or a log or root of what is not above 0"
+        )
+    if constant:
+        _say(
+            f"model {name} keeps {_first(constant)} as it is in training, which is sent with the statistics all the "
+            "same: make a constant a buffer with persistent=False, or a parameter with requires_grad=False"
+        )
     if num_classes > 1 and _are_probabilities(outputs.detach()):
         _say(
-            f"model {name} gives probabilities, and the loss takes a softmax of its outputs: leave the model's own "
-            "out, or it hardly learns"
+            f"model {name} gives probabilities, as by softmax or sigmoid, and the loss takes a softmax of its outputs: "
+            "leave the model's own out, or it hardly learns"
         )
     if trouble is not None:
         _say(f"model {name} takes no batch of one sample, which a client's last batch can be: {trouble}")
@@ -107,16 +125,21 @@ def _note_unreached(module: nn.Module, name: str, outputs: Tensor) -> None:
             "operations, without detach(), .data, .item(), NumPy or torch.no_grad()"
         )
     if missed:
-        shown = ", ".join(missed[:3]) + (f" and {len(missed) - 3} more" if len(missed) > 3 else "")
         _say(
-            f"model {name} has no gradient of {shown}, on random inputs: what is never trained is sent all the same; "
-            "freeze it (requires_grad=False), leave it out, or look for detach(), .data and torch.no_grad() in forward"
+            f"model {name} has no gradient of {_first(missed)}, on random inputs: what is never trained is sent all "
+            "the same; freeze it (requires_grad=False), leave it out, or look for detach(), .data and torch.no_grad() "
+            "in forward"
         )
 
 
 def _are_probabilities(outputs: Tensor) -> bool:
-    """Whether outputs [B, K, ...] sum to 1 over the classes."""
-    return bool((outputs >= 0).all()) and bool(((outputs.sum(1) - 1).abs() < 1e-4).all())
+    """Whether outputs [B, K, ...] sum to 1 over the classes, or are all between 0 and 1."""
+    between = bool(((outputs > 0) & (outputs < 1)).all())
+    return between or (bool((outputs >= 0).all()) and bool(((outputs.sum(1) - 1).abs() < 1e-4).all()))
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _say(text: str) -> None:

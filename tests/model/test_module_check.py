@@ -78,9 +78,22 @@ class NoGradient(Net):
         return super().forward(x).detach()
 
 
+class Unfilled(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.constant_(self.last.weight, torch.nan)  # as torch.empty may leave it
+
+
+class DividesByZero(Net):
+    def forward(self, x):
+        return super().forward(x) / (x[:, :1] * 0)
+
+
 @looped(
     "module, words",
     [
+        (Unfilled, "^model Unfilled begins with entries of last.weight that are not finite: fill it"),
+        (DividesByZero, "^model DividesByZero gives outputs that are not finite, of random inputs"),
         (InAList, r"^model InAList keeps a Linear in layers, where torch finds no parameters: .* take nn.ModuleList"),
         (PlainTensor, r"^model PlainTensor keeps a tensor that requires a gradient in scale.* take nn.Parameter"),
         (Lazy, "^model Lazy has a lazy layer: the size of last.weight is not known"),
@@ -103,6 +116,21 @@ class HalfDetached(Net):
 class Probabilities(Net):
     def forward(self, x):
         return super().forward(x).softmax(1)
+
+
+class Sigmoids(Net):
+    def forward(self, x):
+        return super().forward(x).sigmoid()
+
+
+class SendsAConstant(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positions", torch.ones(6))
+        self.register_buffer("angles", torch.ones(6), persistent=False)
+
+    def forward(self, x):
+        return super().forward(x * self.positions * self.angles)
 
 
 class ReadsTheBatch(Net):
@@ -173,7 +201,12 @@ def test_what_no_seed_repeats_is_refused(module, words: str) -> None:
     "module, said",
     [
         (HalfDetached, "model HalfDetached has no gradient of first.weight, first.bias, on random inputs"),
-        (Probabilities, "model Probabilities gives probabilities, and the loss takes a softmax"),
+        (Probabilities, "model Probabilities gives probabilities, as by softmax or sigmoid, and the loss takes"),
+        (Sigmoids, "model Sigmoids gives probabilities"),
+        (
+            SendsAConstant,
+            "model SendsAConstant keeps positions as it is in training, which is sent with the statistics",
+        ),
         (ReadsTheBatch, "model ReadsTheBatch in evaluation: a sample's outputs depend on the other samples"),
         (ReadsTheFirst, "model ReadsTheFirst in evaluation: a sample's outputs depend on the other samples"),
         (
