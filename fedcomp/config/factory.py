@@ -31,8 +31,8 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
-from fedcomp.dataset.check import off_scale
 from fedcomp.dataset.contract import Dataset
+from fedcomp.dataset.notes import notes
 from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -40,16 +40,18 @@ from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.model.precision import check_dtype
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline
+from fedcomp.network.links.contract import Network
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.cohorts import check_draws
 from fedcomp.participation.contract import Participation
 from fedcomp.partition.contract import Partition, check_parts
-from fedcomp.random.global_draws import PYTHONS, TORCHS, no_global_draws, noted_draws
+from fedcomp.random.global_draws import KEYED, PYTHONS, TORCHS, no_global_draws, noted_draws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
 from fedcomp.server import ServerOptimizer
+from fedcomp.server.trial import tried
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.estimator_check import check_estimators
@@ -61,8 +63,6 @@ from fedcomp.wire import Ledger, Link, WireLink
 from fedcomp.wire.legs import Legs, RoundLog
 
 log = logging.getLogger("fedcomp")
-LOOKED_AT = 256
-"""Training samples of a data set of the user's own whose scale is looked at."""
 
 
 def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -122,7 +122,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
 def _load(config: DictConfig) -> Dataset:
     """The data set, checked.
 
-    Of one of the user's own it says if its inputs are not of the order of one, or if it draws where no key says what.
+    Of one of the user's own it says what is odd in it, or if it draws where no key says what.
     """
     seed = torch.initial_seed()
     with noted_draws() as drawn:
@@ -130,15 +130,8 @@ def _load(config: DictConfig) -> Dataset:
     check_dataset(dataset)
     if str(config.dataset.get("_target_", "")).startswith("fedcomp."):
         return dataset
-    wrong = off_scale(dataset, LOOKED_AT)
-    if wrong is not None:
-        log.warning(
-            "warning: dataset=%s: %s, with which most networks hardly learn: correct its mean and std, which are in "
-            "the units of x (0 to 255 of uint8)",
-            dataset.name,
-            wrong,
-            extra={"note": True},
-        )
+    for note in notes(dataset):
+        log.warning("warning: dataset=%s: %s", dataset.name, note, extra={"note": True})
     if torch.initial_seed() != seed:  # it gave torch a seed, so that it draws the same each time
         drawn = [whose for whose in drawn if whose != TORCHS]
     for whose in drawn:
@@ -185,9 +178,11 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     if network is None and not config.record_traffic:
         return None
     num_clients, repeated = len(simulation.shards.sizes), config.repeats > 1
-    if network is None:
+    if network is not None:
+        check_kind(config.network, network, Network)
+    else:
         return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
-    links, repetitions = network.links(num_clients), []
+    links, repetitions = network.checked_links(num_clients), []
     fit.check_deadline(simulation.algorithm, network, simulation.model)
     participation = simulation.participation
     drawn = isinstance(participation, Bernoulli)
@@ -244,7 +239,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
 
     constructors = {
         "client": lambda: build(config.client),
-        "server": lambda: build_part(config.server, ServerOptimizer),
+        "server": lambda: tried(build_part(config.server, ServerOptimizer)),
         "uplink": lambda: for_model(build_compressor(config.compressor)),
         "downlink": lambda: for_model(build_compressor(config.downlink, "downlink")),
     }
@@ -295,6 +290,10 @@ def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[to
     with no_global_draws(name):
         parts = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
     check_parts(parts, num_samples, config.num_clients)
+    if not type(partition).__module__.startswith("fedcomp."):
+        again = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
+        if not all(map(torch.equal, parts, again)):
+            raise ValueError(f"{name} deals other samples by the same key, also to a resumed run: {KEYED}")
     left = num_samples - sum(map(len, parts))
     if left and not repetition:
         log.warning(

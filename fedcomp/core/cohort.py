@@ -42,18 +42,19 @@ class Cohort:
         ascending = not any(map(operator.ge, clients, clients[1:]))
         if not ascending or (clients and not 0 <= clients[0] <= clients[-1] < num_clients):
             raise ValueError(
-                f"the participation drew clients {_listed(clients)}, but a cohort is ascending, without repetition, "
+                f"the participation drew clients {listed(clients)}, but a cohort is ascending, without repetition, "
                 f"and of 0 to {num_clients - 1}"
             )
         if self.ids.dtype != torch.int64 or self.ids.tolist() != list(clients):
             raise ValueError(
-                f"the participation drew ids {_listed(self.ids.tolist())} of {self.ids.dtype}, but clients "
-                f"{_listed(clients)}: both are the same numbers, ids as int64; Cohort.of makes them"
+                f"the participation drew ids {listed(self.ids.tolist())} of {self.ids.dtype}, but clients "
+                f"{listed(clients)}: both are the same numbers, ids as int64; Cohort.of makes them"
             )
-        if weight.dtype != torch.float32 or tuple(weight.shape) != (self.size,) or not bool(weight.isfinite().all()):
+        legal = weight.isfinite() & (weight >= 0)
+        if weight.dtype != torch.float32 or tuple(weight.shape) != (self.size,) or not bool(legal.all()):
             raise ValueError(
-                f"the participation gives {self.size} clients the weights {_listed(weight.tolist())} ({weight.dtype}), "
-                "but each needs one finite float32"
+                f"the participation gives {self.size} clients the weights {listed(weight.tolist())} ({weight.dtype}), "
+                "but each needs one finite float32, 0 or more"
             )
 
     def is_all_of(self, num_clients: int) -> bool:
@@ -80,7 +81,8 @@ class Cohort:
         return replace(self, ids=ids, weight=weight)
 
 
-def _listed(values: Sequence[float]) -> str:
+def listed(values: Sequence[float]) -> str:
+    """The first of them, for a line of an error."""
     return f"[{', '.join(map(str, values[:10]))}{', ...' if len(values) > 10 else ''}]"
 
 

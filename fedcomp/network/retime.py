@@ -26,7 +26,7 @@ def retime(
     Raises:
         ValueError: the network has no links for so many clients.
     """
-    links = network.links(traffic.num_clients)
+    links = network.checked_links(traffic.num_clients)
     clocks = [Clock(network, links, key) for key in keys]
     found: dict[int, Times] = {}
     done = 0

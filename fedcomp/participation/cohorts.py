@@ -5,12 +5,12 @@ import logging
 import torch
 from torch import Tensor
 
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, listed
 from fedcomp.core.folders import name_of
 from fedcomp.participation.absent import WithoutAbsent
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
-from fedcomp.random.global_draws import no_global_draws
+from fedcomp.random.global_draws import KEYED, no_global_draws
 from fedcomp.random.keys import Key
 
 log = logging.getLogger("fedcomp")
@@ -44,10 +44,15 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
         if not bool(((inclusion > 0) & (inclusion <= 1)).all()):
             raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in (0, 1]")
         with no_global_draws(name):
-            cohort = participation.sample(Key(("first cohorts", index)), importance, index)
+            cohort, again = (participation.sample(Key(("first cohorts", index)), importance, index) for _ in range(2))
         if not isinstance(cohort, Cohort):
             raise ValueError(f"{name}: sample returned a {type(cohort).__name__}, but must return a Cohort (Cohort.of)")
         cohort.check(num_clients)
+        if again.clients != cohort.clients or not torch.equal(again.weight, cohort.weight):
+            raise ValueError(
+                f"{name} drew clients {listed(cohort.clients)}, and by the same key {listed(again.clients)}: a resumed "
+                f"run would have other cohorts; {KEYED}, and keep nothing on self"
+            )
         if cohort.size < num_clients and bool((inclusion == 1).all()) and not scaled:
             raise ValueError(
                 f"{name} drew {cohort.size} of {num_clients} clients, although its inclusion says that all take part "

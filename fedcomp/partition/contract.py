@@ -51,7 +51,7 @@ def check_parts(parts: Sequence[Tensor], num_samples: int, num_clients: int | No
     without data, a sample outside [0, n) or held twice.
     """
     if not isinstance(parts, (list, tuple)) or not parts:
-        given = "nothing" if not parts and isinstance(parts, (list, tuple)) else f"a {type(parts).__name__}"
+        given = "nothing" if isinstance(parts, (list, tuple)) else f"a {type(parts).__name__}"
         raise ValueError(f"the partition returned {given}, but must return a list: each client's samples, int64 [n]")
     if num_clients is not None and len(parts) != num_clients:
         raise ValueError(f"the partition deals samples to {len(parts)} clients, but num_clients is {num_clients}")

@@ -1,5 +1,6 @@
 """What each participation promises: a sorted cohort from the key, whose weights have no bias; coins; absence."""
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from fedcomp.participation.absent import AbsentOfFile, WithoutAbsent
 from fedcomp.participation.cohorts import check_draws, cohort_size, some_idle
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
+from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Bernoulli, Full, Uniform
+from tests.parts import Bernoulli, Full, Uniform, fedavg
 from tests.refused import one_line_error, refused
 
 NUM_CLIENTS = 7
@@ -267,6 +269,13 @@ def drawn_globally(_: int) -> Cohort:
     return Cohort.of(torch.randperm(NUM_CLIENTS)[:2].sort().values.tolist(), HALF)
 
 
+in_turn = itertools.cycle([Cohort.of((1, 3), HALF), Cohort.of((2, 4), HALF)])
+
+
+def drawn_anew(_: int) -> Cohort:
+    return next(in_turn)
+
+
 @looped("rule", [*PARTICIPATIONS, Own(), WithoutAbsent(Full(), {0: (2,)}), Own(of((), []))])
 def test_sound_rules_pass_without_a_word(rule, caplog: pytest.LogCaptureFixture) -> None:
     check_draws(rule, NUM_CLIENTS, 6)
@@ -286,7 +295,12 @@ def test_sound_rules_pass_without_a_word(rule, caplog: pytest.LogCaptureFixture)
         (Own(of((1, 3), [0.5, 0.2, 0.3])), r"the participation gives 2 clients the weights \[0.5, 0.2"),
         (Own(lambda index: of((index, 3), [0.5, 0.5])), rf"^{SAYS} \[3, 3\]"),
         (Own([1, 3]), r"participation=\w+: sample returned a list, but must return a Cohort"),
+        (
+            Own(of((1, 3), [2.0, -1.0])),
+            r"weights \[2.0, -1.0\] \(torch.float32\), but each needs one finite float32, 0 or",
+        ),
         (Own(drawn_globally), r"draws from torch's global generator"),
+        (Own(drawn_anew), r"drew clients \[1, 3\], and by the same key \[2, 4\]: a resumed run would have other"),
         (Own(inclusion=0.5), r"inclusion must return float64 \[7\]"),
         (Own(inclusion=EQUAL * 2), r"inclusion returned \[2.0, .* but probabilities are in \(0, 1\]"),
         (Own(inclusion=EQUAL), r"drew 2 of 7 clients, although its inclusion says that all take part"),
@@ -322,3 +336,11 @@ def test_a_client_that_is_not_drawn_as_often_as_the_rule_says_is_said(caplog: py
         check_draws(rule, NUM_CLIENTS, 70)
         assert words in caplog.text
         assert bool(words) == bool(caplog.records)
+
+
+def test_a_later_cohort_of_a_rule_of_ones_own_is_checked_too() -> None:
+    counts_up = Own(lambda index: of((index,), [1.0]))
+    sim = world.simulation(fedavg(), participation=counts_up)
+    assert sim.cohort(3).clients == (3,)
+    with one_line_error(rf"^{SAYS} \[9\], but a cohort is ascending"):
+        sim.cohort(9)

@@ -1,12 +1,17 @@
 """What each partition promises: every sample to one client, from the key alone; owners as clients; summaries."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
-from fedcomp.partition.contract import check_parts
+from fedcomp.config.compose import compose
+from fedcomp.config.factory import build_simulation
+from fedcomp.partition.contract import Partition, check_parts
 from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.iid import IID
 from fedcomp.partition.labels import Labels
@@ -16,7 +21,7 @@ from fedcomp.partition.shards import Shards
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy, sizes
 from fedcomp.random.keys import Key
 from tests.looped import looped
-from tests.refused import refused
+from tests.refused import one_line_error, refused
 
 PARTITIONS = [
     *(IID(), Shards(2), Shards(1), Labels(3), Labels(3, "random"), Labels(1, "random")),
@@ -89,12 +94,31 @@ test_what_is_no_list_of_numbers = refused(
         ({"parts": None}, r"the partition returned a NoneType, but must return a list"),
         ({"parts": []}, r"the partition returned nothing, but must return a list"),
         ({"parts": {0: torch.arange(5)}}, r"the partition returned a dict"),
+        ({"parts": torch.arange(4).view(2, 2)}, r"the partition returned a Tensor, but must return a list"),
         ({"parts": [[0, 1], [2, 3]]}, r"client 0's samples are a list, but must be their numbers, a tensor int64"),
         ({"parts": [torch.ones(5) > 0] * 2}, r"client 0's samples are torch.bool \(5,\).*of a mask, torch.nonzero"),
         ({"parts": [torch.arange(5)]}, r"the partition deals samples to 1 clients, but num_clients is 2"),
     ],
     lambda parts: check_parts(parts, 5, 2),
 )
+
+
+@dataclass(frozen=True)
+class DealtAnew(Partition):
+    """Deals by a generator that no key begins."""
+
+    def split(self, labels, num_samples, num_clients, key, owners=None):
+        numbers = np.random.default_rng().permutation(num_samples)
+        return [torch.as_tensor(part) for part in np.array_split(numbers, num_clients)]
+
+
+def test_a_rule_of_ones_own_that_deals_otherwise_by_the_same_key_is_refused():
+    config = compose(["num_clients=2", "rounds=1"])
+    config.partition = OmegaConf.create({"_target_": f"{__name__}.DealtAnew", "seed": None})
+    with one_line_error(
+        "^partition=test_every_partition deals other samples by the same key, also to a resumed run: draw by a key"
+    ):
+        build_simulation(config, torch.device("cpu"))
 
 
 def test_check_parts_allows_samples_that_nobody_holds():

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from fedcomp.core.folders import name_of
 from fedcomp.core.ranges import CheckedOptions, Whole, Within
 from fedcomp.core.validate import check_interval
 from fedcomp.network.headers import Header
@@ -81,6 +82,30 @@ class Network(CheckedOptions, ABC):
     @abstractmethod
     def links(self, num_clients: int) -> Links:
         """The links of N clients. Raises ValueError: there are none for so many."""
+
+    def checked_links(self, num_clients: int) -> Links:
+        """`links`, also those of the user's own network. Raises ValueError: as `links`, or a time would be none."""
+        links = self.links(num_clients)
+        if not isinstance(links, Links):
+            raise ValueError(f"{self.name}: links returned a {type(links).__name__}, but must return Links (self.made)")
+        for name in ("down", "up", "rtt", "work", "start", "cell"):
+            values = getattr(links, name)
+            if not isinstance(values, np.ndarray) or values.shape != (num_clients,):
+                given = values.shape if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+                raise ValueError(f"{self.name}: links.{name} is {given}, but must be a NumPy array [{num_clients}]")
+            rate = name in ("down", "up")
+            wrong = np.flatnonzero(~(values > 0 if rate else (values >= 0) & (values < np.inf)))
+            if len(wrong):
+                allowed = "above 0, in bit/s" if rate else "0 or more"
+                raise ValueError(
+                    f"{self.name}: links.{name} is {values[wrong[0]]} for client {wrong[0]}, but must be {allowed}"
+                )
+        return links
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"network={name_of(self)}"
 
     def made(
         self,

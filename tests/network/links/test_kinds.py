@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hydra.utils import instantiate
 
 from fedcomp.core.choices import options
 from fedcomp.core.folders import CONF
+from fedcomp.network.links.contract import Network
 from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.links.lognormal import LognormalLinks, sigma
@@ -174,3 +176,33 @@ def test_a_preset_says_where_its_figures_come_from(name: str) -> None:
     assert "Source:" in path.read_text()
     links = instantiate(options(path)).links(3)
     assert (links.down >= links.up).all() or name not in ("asymmetric_10", "symmetric_10", "cell_20", "cross_silo_1g")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Network):
+    """A network of the user's own, whose links a test makes."""
+
+    make: Callable[[np.ndarray], object]
+
+    def links(self, num_clients):
+        return self.make(np.ones(num_clients))
+
+
+PLAIN = FixedLinks(down_bps=1e6, up_bps=1e6)
+
+test_ones_own_links = refused(
+    [
+        ({"make": lambda one: None}, r"network=test_kinds: links returned a NoneType, but must return Links"),
+        ({"make": lambda one: PLAIN.made(one, -one, one, one)}, r"links.up is -1.0 for client 0, but must be above 0"),
+        ({"make": lambda one: PLAIN.made(one, 0 * one, one, one)}, r"links.up is 0.0 for client 0"),
+        ({"make": lambda one: PLAIN.made(one * math.nan, one, one, one)}, r"links.down is nan for client 0"),
+        ({"make": lambda one: PLAIN.made(one, one, -one, one)}, r"links.rtt is -1.0 for client 0, but must be 0 or"),
+        ({"make": lambda one: PLAIN.made(one, one, one, -one)}, r"links.work is -1.0 for client 0"),
+        (
+            {"make": lambda one: PLAIN.made(one, one[1:], one, one)},
+            r"links.up is \(2,\), but must be a NumPy array \[3",
+        ),
+        ({"make": lambda one: PLAIN.made(one, [1e6] * 3, one, one)}, r"links.up is a list, but must be a NumPy array"),
+    ],
+    lambda make: Own(make=make).checked_links(3),
+)

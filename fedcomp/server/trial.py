@@ -1,0 +1,62 @@
+"""What a server optimizer of the user's own does with two small updates, before the first round."""
+
+import logging
+
+import torch
+from torch import Tensor
+
+from fedcomp.core.folders import name_of
+from fedcomp.server.contract import ServerOptimizer, Slots
+
+log = logging.getLogger("fedcomp")
+
+UPDATES = torch.tensor([[0.1, -0.2, 0.3, 0.05], [0.2, -0.1, 0.1, 0.3]])
+"""[2, D] changes of a model of zeros."""
+
+
+def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
+    """The optimizer itself. One that goes against the update, or whose memory stays as it was, is said.
+
+    Raises ValueError: a step is no (float32 [D], slots), is not finite, writes into what it is given, or is another one
+    when it is made again.
+    """
+    if type(optimizer).__module__.startswith("fedcomp."):
+        return optimizer
+    where, slots = f"server={name_of(optimizer)}", optimizer.init(torch.zeros(UPDATES.shape[1]))
+    if not isinstance(slots, tuple) or not all(isinstance(one, Tensor) for one in slots):
+        raise ValueError(f"{where}: init must return a tuple of tensors, its memory, which is () if it has none")
+    for number, update in enumerate(UPDATES):
+        given = update.clone(), tuple(one.clone() for one in slots)
+        made, again = optimizer.step(*given), optimizer.step(*given)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Tensor)):
+            raise ValueError(f"{where}: step returned a {type(made).__name__}, but must return (step, slots)")
+        step, new = made
+        if step.dtype != update.dtype or step.shape != update.shape:
+            raise ValueError(
+                f"{where}: a step is {step.dtype} {tuple(step.shape)}, but must be float32 [D], as the update"
+            )
+        if not bool(step.isfinite().all()):
+            raise ValueError(f"{where}: step {number + 1} is {step.tolist()} for the update {update.tolist()}")
+        if not all(map(torch.equal, (given[0], *given[1]), (update, *slots))):
+            raise ValueError(f"{where}: step writes into the update or the slots that it is given: make new tensors")
+        if not torch.equal(step, again[0]):
+            raise ValueError(
+                f"{where}: step gives another step for the same update and slots, so that no run could be resumed: "
+                "what it remembers is in slots, and it draws nothing"
+            )
+        if number == 0:
+            _note(where, float(step @ update), slots, new)
+        slots = new
+    return optimizer
+
+
+def _note(where: str, along: float, slots: Slots, new: Slots) -> None:
+    """Say what is odd of the first step, whose product with the update is `along`, and of the memory after it."""
+    if along < 0:
+        _say(f"{where} steps against the mean update, which is added to the model and is no gradient: turn the sign")
+    if slots and all(map(torch.equal, slots, new)):
+        _say(f"{where} returns the slots that it was given, so that it remembers nothing: return the new ones")
+
+
+def _say(text: str) -> None:
+    log.warning("warning: %s", text, extra={"note": True})

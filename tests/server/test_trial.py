@@ -1,0 +1,80 @@
+"""A server optimizer of the user's own is tried before the first round: what is refused, and what is said."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.trial import tried
+from tests.looped import looped
+from tests.refused import one_line_error
+
+
+@dataclass(frozen=True)
+class Own(ServerOptimizer):
+    """Steps as a test says."""
+
+    made: Callable[..., Any]
+    first: Any = (torch.zeros(4),)
+
+    def init(self, theta):
+        return self.first
+
+    def step(self, update, slots):
+        return self.made(update, slots)
+
+
+def momentum(update, slots):
+    velocity = slots[0] * 0.5 + update
+    return velocity, (velocity,)
+
+
+numbers = count()
+
+
+@looped(
+    "made, words",
+    [
+        (lambda update, slots: update, r"server=test_trial: step returned a Tensor, but must return \(step, slots\)"),
+        (lambda update, slots: (update.mean(), slots), r"a step is torch.float32 \(\), but must be float32 \[D\]"),
+        (lambda update, slots: (update[:1], slots), r"a step is torch.float32 \(1,\), but must be"),
+        (lambda update, slots: (update.double(), slots), "a step is torch.float64"),
+        (lambda update, slots: (update / slots[0], slots), r"step 1 is \[inf, -inf, inf, inf\] for the update \[0.1"),
+        (lambda update, slots: (update.mul_(2), slots), "step writes into the update or the slots"),
+        (lambda update, slots: (update, (slots[0].add_(update),)), "step writes into the update or the slots"),
+        (
+            lambda update, slots: (update * next(numbers), slots),
+            "step gives another step for the same update and slots",
+        ),
+    ],
+)
+def test_a_step_that_is_none_is_refused(made, words: str) -> None:
+    with one_line_error(words):
+        tried(Own(made))
+
+
+def test_a_memory_of_no_tensors_is_refused() -> None:
+    with one_line_error("init must return a tuple of tensors, its memory"):
+        tried(Own(momentum, [0.0]))
+
+
+@looped(
+    "made, first, words",
+    [
+        (momentum, (torch.zeros(4),), ""),
+        (lambda update, slots: (update, slots), (), ""),
+        (lambda update, slots: (momentum(update, slots)[0], slots), (torch.zeros(4),), "so that it remembers nothing"),
+        (lambda update, slots: (-update, slots), (), "server=test_trial steps against the mean update, which is added"),
+    ],
+)
+def test_what_is_odd_is_said(made, first, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "fedcomp"):
+        tried(Own(made, first))
+    assert bool(caplog.records) == bool(words)
+    assert words in caplog.text
