@@ -43,11 +43,6 @@ def check_module(module: nn.Module, name: str) -> None:
                 f"model {name} has {path} in {tensor.dtype}, but trained parameters are torch.float32; clients compute "
                 "in another type by dtype=float64 or precision=bf16"
             )
-        if not bool(tensor.isfinite().all()):
-            raise ValueError(
-                f"model {name} begins with entries of {path} that are not finite: fill it (nn.init, torch.zeros), "
-                "which torch.empty does not"
-            )
     for (storage, _, end, one), (next_storage, start, _, other) in pairwise(sorted(_places(module))):
         if storage == next_storage and start < end:
             both = " and ".join(sorted((one, other)))
@@ -77,9 +72,12 @@ def note_trial(module: nn.Module, name: str, x: Tensor, num_classes: int) -> Non
             alone, trouble = _alone(tried, x[:2], part.shape[1:])
     _note_unreached(tried, name, outputs)
     if bool((whole.isnan() | (whole == math.inf)).any()):
+        unfilled = [path for path, one in tried.named_parameters() if not bool(one.isfinite().all())]
+        why = (
+            f"fill {_first(unfilled)} (nn.init), which torch.empty does not" if unfilled else "look for a division by 0"
+        )
         raise ValueError(
-            f"model {name} gives outputs that are not finite, of random inputs and its first parameters: look for a "
-            "division by zero, or a log or root of what is not above 0"
+            f"model {name} gives outputs that are not finite, of random inputs and first parameters: {why}"
         )
     if constant:
         _say(

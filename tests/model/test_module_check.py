@@ -92,8 +92,8 @@ class DividesByZero(Net):
 @looped(
     "module, words",
     [
-        (Unfilled, "^model Unfilled begins with entries of last.weight that are not finite: fill it"),
-        (DividesByZero, "^model DividesByZero gives outputs that are not finite, of random inputs"),
+        (Unfilled, "^model Unfilled gives outputs that are not finite.*: fill last.weight"),
+        (DividesByZero, "^model DividesByZero gives outputs that are not finite, .* look for a division by 0"),
         (InAList, r"^model InAList keeps a Linear in layers, where torch finds no parameters: .* take nn.ModuleList"),
         (PlainTensor, r"^model PlainTensor keeps a tensor that requires a gradient in scale.* take nn.Parameter"),
         (Lazy, "^model Lazy has a lazy layer: the size of last.weight is not known"),
