@@ -8,16 +8,14 @@ from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.markdown import Cell, made_with
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits_picture import draw_curves, picture
+from scripts.reproduce.same_bits_rows import GROUP, ROWS, Row
 from scripts.reproduce.same_bits_search import (
     ACCURACY,
-    GROUP,
     LOCAL_STEPS,
     NEAR_CHANCE,
     RATES,
-    ROWS,
     SEEDS,
     STEPS,
-    Row,
     Search,
     Task,
     chosen,

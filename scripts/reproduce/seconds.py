@@ -15,7 +15,8 @@ from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, measured, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES
-from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, GROUP, ROWS, SEEDS, Search, chosen
+from scripts.reproduce.same_bits_rows import ROWS
+from scripts.reproduce.same_bits_search import ACCURACY, COMMITTED, SEEDS, Search, chosen
 
 PHONE = 1e-3
 """Seconds of one sample's gradient."""
@@ -49,10 +50,10 @@ def commands(search: Search, records: Records) -> list[str]:
         for row in ROWS:
             best = chosen(row, records.where(label=row.label), search.task)
             if best is not None:
-                choice = f"{row.weights} {row.rate}={best[1]:g} {row.steps}={row.value(best[0])}"
+                choice = f"{row.rate}={best[1]:g} {row.steps}={row.value(best[0])}"
                 more = f"name=seconds_{search.task.name} rounds={ROUNDS} max_bits=null record_traffic=true seed={seed}"
-                found.append(f"{search.commands[0]} {GROUP}/method@_global_={row.method} {choice} {more}")
-    return [" ".join(command.split()) for command in found]
+                found.append(" ".join([search.commands[0], *row.words, choice, more]))
+    return found
 
 
 RUNS = Timed(

@@ -11,7 +11,8 @@ from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES, TASKS
 from scripts.reproduce.same_bits_picture import draw_curves, first_for_some_bits
 from scripts.reproduce.same_bits_places import places, tie
-from scripts.reproduce.same_bits_search import ACCURACY, NEIGHBOURS, ROWS, SEEDS, Row, chosen, final, next_rate, trials
+from scripts.reproduce.same_bits_rows import METHOD, NEIGHBOURS, ROWS, Row
+from scripts.reproduce.same_bits_search import ACCURACY, SEEDS, chosen, final, next_rate, trials
 from scripts.reproduce.same_bits_tables import by, standing
 from tests.looped import looped
 
@@ -54,15 +55,15 @@ def _trials(scores: dict[tuple[int, float], float | None], row: Row = FEDAVG) ->
 
 
 def test_every_method_has_a_row_and_all_clients_count_alike() -> None:
-    assert sorted(row.method for row in ROWS) == sorted(path.stem for path in METHODS.glob("*.yaml"))
+    words = {row.words[0].removeprefix(f"{METHOD}="): row.words[1:] for row in ROWS}
+    assert sorted(words) == sorted(path.stem for path in METHODS.glob("*.yaml"))
     assert len({row.label for row in ROWS}) == len(ROWS)
-    weights = {row.method: row.weights for row in ROWS}
-    assert weights["fedavg"] == weights["fedavg_16"] == weights["fedmrn"] == "algorithm.weights=uniform"
+    assert words["fedavg"] == words["fedavg_16"] == words["fedmrn"] == ["algorithm.weights=uniform"]
     noise = [row for row in ROWS if row.rate == "algorithm.alpha"]
-    assert [(row.method, row.first_rates) for row in noise] == [
-        (name, (0.03, 0.1, 0.3)) for name in ("fedmrn", "fedmrn_16")
+    assert [(row.label, row.first_rates) for row in noise] == [
+        (name, (0.03, 0.1, 0.3)) for name in ("FedMRN", "FedMRN, 16 bits down")
     ]
-    assert weights["doublesqueeze"] == weights["scaffold"] == weights["gr"] == ""  # they have it so, or no other
+    assert words["doublesqueeze"] == words["scaffold"] == words["gr"] == []  # they have it so, or no other
 
 
 def test_methods_with_a_dense_downlink_have_a_row_in_16_bits() -> None:
@@ -106,27 +107,27 @@ def test_commands_follow_from_the_records() -> None:
     search = type(SEARCHES[0])("t", SEARCHES[0].commands, None, [], task=DIGITS, records=lambda search: records[0])
     first = search.next_command(FEDAVG)
     for part in ("client.lr=0.03,0.1,0.3", "client.steps=5,20,60", "seed=10,11", "algorithm.weights=uniform", "-m"):
-        assert part in first.split()
+        assert part in first
     inside = {(steps, rate): 0.9 - abs(rate - 0.1) - steps / 1000 for steps in (5, 20) for rate in (0.03, 0.1, 0.3)}
     edge = {(60, 0.03): 0.8, (60, 0.1): 0.7, (60, 0.3): 0.6}
     records[0] = Records(_trials(inside | edge))
-    assert {"client.lr=0.01", "client.steps=60", "seed=10,11"} <= set(search.next_command(FEDAVG).split())
+    assert {"client.lr=0.01", "client.steps=60", "seed=10,11"} <= set(search.next_command(FEDAVG))
     records[0] = Records(_trials(inside | edge | {(60, 0.01): 0.75}))
-    assert {"client.lr=0.1", "client.steps=5", "seed=0,1,2"} <= set(search.next_command(FEDAVG).split())
+    assert {"client.lr=0.1", "client.steps=5", "seed=0,1,2"} <= set(search.next_command(FEDAVG))
     done = [_run(0.1, 5, seed, 0.9) for seed in (0, 1, 2)]
     records[0] = Records([*records[0].runs, *done])
-    assert search.next_command(FEDAVG) == ""
+    assert search.next_command(FEDAVG) == []
     assert list(final(FEDAVG, records[0], 5, 0.1)) == done
     alone = {(5, rate): score for rate, score in ((0.03, 0.7), (0.1, 0.8), (0.3, 0.6))}
     records[0] = Records([*_trials(alone), _run(0.1, 5, 0, 0.1, "failed")])  # so that the best is now at the edge
-    assert {"client.lr=0.01", "client.steps=5", "seed=10,11"} <= set(search.next_command(FEDAVG).split())
+    assert {"client.lr=0.01", "client.steps=5", "seed=10,11"} <= set(search.next_command(FEDAVG))
     records[0] = Records()
     assert len(list(search.overrides("paper"))) == len(ROWS)  # a command that brings no record is not given twice
     assert list(search.overrides("small")) == []
 
 
 def test_steps_that_are_drawn_are_read_from_their_odds() -> None:
-    tamuna = next(row for row in ROWS if row.method == "tamuna")
+    tamuna = next(row for row in ROWS if row.label == "TAMUNA")
     scores = {(steps, 0.1): 0.5 for steps in (5, 20, 60)}
     assert trials(tamuna, Records(_trials(scores, tamuna))) == scores
 
