@@ -24,7 +24,7 @@ def listed_runs(grids: Iterable[Path]) -> Iterator[tuple[Path, str, dict[str, An
     """
     seen = set()
     for grid in grids:
-        for line in _lines(grid / MANIFEST):
+        for line in _lines(grid / MANIFEST, "overrides"):
             folder = (grid / line["folder"]).resolve()
             if folder not in seen:
                 seen.add(folder)
@@ -39,7 +39,7 @@ def note_jobs(grid: Path, jobs: Mapping[Path, str]) -> None:
 
 def noted_jobs(grid: Path) -> Iterator[tuple[Path, str]]:
     """(a run's folder, its job), in the order submitted; nothing if the grid had no jobs."""
-    for line in _lines(grid / JOBS):
+    for line in _lines(grid / JOBS, "job"):
         yield (grid / line["folder"]).resolve(), str(line["job"])
 
 
@@ -49,6 +49,12 @@ def append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
         file.writelines(json.dumps(line, default=str) + "\n" for line in lines)
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if path.exists():
-        yield from map(json.loads, path.read_bytes().split(b"\n")[:-1])
+def _lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """The lines, which have a `folder` and a `key`. Raises ValueError: one is damaged."""
+    for number, raw in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), start=1):
+        try:
+            line = json.loads(raw)
+            assert {"folder", key} <= line.keys()
+        except (ValueError, AttributeError, AssertionError) as error:
+            raise ValueError(f"{path}, line {number} is damaged: {raw[:60]!r}; remove it to read the rest") from error
+        yield line

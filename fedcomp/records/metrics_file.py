@@ -129,13 +129,7 @@ def read_lines(path: Path) -> list[Line]:
     """
     lines: list[Line] = []
     for number, raw in enumerate(_content(path).split(b"\n")[:-1], start=1):
-        try:
-            line = json.loads(raw)
-            line.update({key: float(value) for key, value in line.pop(NONFINITE, {}).items()})
-            line.update({key: list(map(_float, value)) for key, value in line.items() if isinstance(value, list)})
-            line["round"] = int(line["round"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error
+        line = _parsed(path, number, raw)
         if lines and line["round"] <= lines[-1]["round"]:
             raise ValueError(
                 f"{path}, line {number} is of round {line['round']}, after a line of round {lines[-1]['round']}: a "
@@ -157,7 +151,7 @@ def read_repetitions(folder: Path) -> dict[int, PerRepetition]:
 
 
 def read_latest(path: Path) -> tuple[Line, float | None]:
-    """The last whole line ({}: none), and the best test accuracy in the file, a fraction (None: none).
+    """The last whole line ({}: none), and the best test accuracy of the whole lines, a fraction (None: none).
 
     Only the last line is parsed, so that thousands of records are read in a second.
 
@@ -165,12 +159,9 @@ def read_latest(path: Path) -> tuple[Line, float | None]:
         ValueError: the file cannot be read, or its last line is no record.
     """
     content = _content(path)
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
-    best = max(map(float, ACCURACY.findall(content)), default=None)
-    try:
-        return (json.loads(lines[-1]) if lines else {}), best
-    except ValueError as error:
-        raise ValueError(f"{path}: the last line is no record: {lines[-1][:60]!r}") from error
+    whole = content[: content.rfind(b"\n") + 1]
+    best = max(map(float, ACCURACY.findall(whole)), default=None)
+    return (_parsed(path, whole.count(b"\n"), whole.splitlines()[-1]) if whole else {}), best
 
 
 def check_complete(path: Path, found: Iterable[int], done: int, rounds: int, eval_every: int) -> None:
@@ -197,6 +188,20 @@ def _content(path: Path) -> bytes:
         return b""
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _parsed(path: Path, number: int, raw: bytes) -> Line:
+    """Line `number` of the file. Raises ValueError: it is no record."""
+    try:
+        line: dict[str, Any] = json.loads(raw)
+        line.update({key: float(value) for key, value in line.pop(NONFINITE, {}).items()})
+        line.update({key: list(map(_float, value)) for key, value in line.items() if isinstance(value, list)})
+        line["round"] = int(line["round"])
+        if not all(isinstance(value, int | float | list) for value in line.values()):
+            raise TypeError("a value is no number")
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error
+    return line
 
 
 def _float(value: float | None) -> float:

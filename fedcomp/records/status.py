@@ -40,11 +40,12 @@ def read_status(folder: Path) -> Status | None:
     path = folder / FILE
     try:
         data = json.loads(path.read_bytes())
-        status = Status(data["state"], int(data["round"]), data.get("error"), dict(data.get("record", {})))
+        error = None if data.get("error") is None else str(data["error"])
+        status = Status(data["state"], int(data["round"]), error, dict(data.get("record", {})))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as damage:
+        raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from damage
     if status.state not in get_args(State):
         raise ValueError(f"{path}: state is {status.state!r}, allowed are {', '.join(get_args(State))}")
     return status

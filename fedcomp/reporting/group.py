@@ -12,7 +12,7 @@ from fedcomp.core.validate import reads_as_number
 from fedcomp.records.grid import listed_runs
 from fedcomp.records.reader import RecordedRun, RunFiles, find_runs
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
-from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value
+from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value, within
 from fedcomp.reporting.presets import with_preset
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "record_traffic", "codec_error"}
@@ -50,7 +50,7 @@ class RunGroup:
 def setting_text(setting: Setting) -> str:
     """A setting in words."""
     words = {"num_clients": "1 client" if ("num_clients", "1") in setting else "{} clients", "network": "network {}"}
-    return " · ".join(words.get(key, "{}").format(value) for key, value in setting)
+    return " · ".join(words.get(key, "{}").format(value) for key, value in setting if value)
 
 
 def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
@@ -90,7 +90,7 @@ def result_options(config: Mapping[str, Any]) -> Flat:
 def used(flat: Flat, files: RunFiles) -> Flat:
     """The options of `result_options` without those of parts that the run's algorithm does not use."""
     unused = set(files.unused())
-    return {key: value for key, value in flat.items() if not _within(key, unused)}
+    return {key: value for key, value in flat.items() if not within(key, unused)}
 
 
 def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:
@@ -135,7 +135,7 @@ def in_command_order(groups: Sequence[RunGroup], paths: Iterable[str | Path]) ->
 def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup]:
     """The same groups, named and placed as if these config keys, folders included, were the same in all of them."""
     gone = set(without)
-    flats = [{key: value for key, value in one.flat.items() if not _within(key, gone)} for one in groups]
+    flats = [{key: value for key, value in one.flat.items() if not within(key, gone)} for one in groups]
     places = settings(flats)
     names = group_labels(flats, [_given(one.runs) for one in groups], places, unique=False)
     return [replace(one, label=label, setting=setting) for one, label, setting in zip(groups, names, places)]
@@ -158,7 +158,7 @@ def group_labels(
     Several configs of a setting with the same given label get what differs among them behind it: `ours lr=0.1`.
     """
     split = {key for setting in places for key, _ in setting}
-    bare = [{key: value for key, value in with_preset(flat).items() if not _within(key, split)} for flat in flats]
+    bare = [{key: value for key, value in with_preset(flat).items() if not within(key, split)} for flat in flats]
     names = [label or made for label, made in zip(given, labels(bare, places))]
     for label in {label for label in given if label}:
         own = [index for index in range(len(flats)) if given[index] == label]
@@ -183,7 +183,7 @@ def _given(runs: Sequence[RecordedRun]) -> str:
 
 def _column(flats: Sequence[Flat], folder: str) -> list[str]:
     """Of each config, the folder's part by name and, where others have the same part, the settings that differ."""
-    inside = [{key: value for key, value in flat.items() if _within(key, {folder})} for flat in flats]
+    inside = [{key: value for key, value in flat.items() if within(key, {folder})} for flat in flats]
     target = f"{folder}._target_"
     parts = [part_name(own[target]) if target in own else "" for own in inside]
     varying = {}
@@ -204,13 +204,7 @@ def _column(flats: Sequence[Flat], folder: str) -> list[str]:
 
 def _counts(key: str) -> bool:
     """Whether this dotted key changes what a run computes."""
-    return not _within(key, NOT_RESULTS) and key.split(".")[-1] != VERSION
-
-
-def _within(key: str, folders: Iterable[str]) -> bool:
-    """Whether a dotted key is one of `folders` or lies in one."""
-    words = key.split(".")
-    return any(".".join(words[:length]) in folders for length in range(1, len(words) + 1))
+    return not within(key, NOT_RESULTS) and key.split(".")[-1] != VERSION
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:

@@ -27,6 +27,12 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Flat:
     return flat
 
 
+def within(key: str, folders: Iterable[str]) -> bool:
+    """Whether a dotted key is one of `folders` or lies in one."""
+    words = key.split(".")
+    return any(".".join(words[:length]) in folders for length in range(1, len(words) + 1))
+
+
 def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
     """A short name for each config, made of what differs.
 

@@ -13,7 +13,8 @@ from fedcomp.display import units
 from fedcomp.records.atomic_write import explained
 from fedcomp.records.metrics_file import comparable
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CHECKPOINT, CONFIG, IDENTITY, owned
+from fedcomp.records.run_folder import CHECKPOINT, IDENTITY, owned
+from fedcomp.records.status import FILE as STATUS
 from fedcomp.runtime.command import command, exit_status
 from fedcomp.status.runs import GOING, RunState, run_states
 
@@ -138,7 +139,7 @@ def _preference(run: RunState) -> tuple[bool, bool, bool, float]:
         own,
         place.parent.name == run.config.get("name"),
         (run.folder / CHECKPOINT).exists(),
-        (run.folder / CONFIG).stat().st_mtime,
+        (run.folder / STATUS).stat().st_mtime,
     )
 
 

@@ -14,7 +14,7 @@ from fedcomp.records.metrics_file import Line, comparable
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import WITHOUT_EFFECT
-from fedcomp.reporting.labels import flatten
+from fedcomp.reporting.labels import flatten, within
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
 from fedcomp.runtime.command import command, exit_status
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _diff(one: Path, other: Path) -> int:
     found = compare(one, other)
     _show(found, one, other)
-    real = [setting for setting in found.settings if setting.name not in ELSEWHERE]
+    real = [setting for setting in found.settings if not within(setting.name, ELSEWHERE)]
     return int(bool(real or found.origin or not found.equal_records))
 
 

@@ -100,7 +100,7 @@ def _read(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> RunState:
     rounds = int(config.get("rounds", 0))
     round_ = now.round if now is not None else int(last.get("round", 0))
     left = None
-    if state == "running" and last.get("round", 0) > 1:  # the first round may have compiled
+    if state == "running" and last.get("round", 0) > 1 and "seconds" in last:  # the first round may have compiled
         left = last["seconds"] / last["round"] * max(0, rounds - round_)
     error = now.error if now is not None else None
     if state == "killed":

@@ -39,8 +39,8 @@ class StatusRow:
 
     @property
     def progress(self) -> float:
-        """The share of rounds completed, over all runs."""
-        return sum(run.round / run.rounds for run in self.runs if run.rounds) / len(self.runs)
+        """The share of rounds completed, over all runs; all of one that is done, be it early by `max_bits`."""
+        return sum(1 if run.state == "done" else run.round / (run.rounds or 1) for run in self.runs) / len(self.runs)
 
     @property
     def best(self) -> float | None:

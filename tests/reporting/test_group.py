@@ -150,7 +150,7 @@ def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path,
 
 def test_a_setting_in_words() -> None:
     assert setting_text((("dataset", "mnist"), ("num_clients", "1"))) == "mnist · 1 client"
-    assert setting_text((("num_clients", "10"), ("network", "lte"))) == "10 clients · network lte"
+    assert setting_text((("num_clients", "10"), ("case", ""), ("network", "lte"))) == "10 clients · network lte"
 
 
 def test_options_without_effect_and_how_a_run_happens_split_no_group(make_run: MakeRun, tmp_path: Path) -> None:

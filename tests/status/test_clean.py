@@ -43,7 +43,7 @@ def runs(tmp_path: Path) -> Path:
     _run(tmp_path, "grid/ccc", "finished", seed=2, lr=0.3)
     _run(tmp_path, "grid/ddd", "finished", seed=2, lr=0.3, accuracy=0.6)  # the same settings on another machine
     _run(tmp_path, "old/ccc", "interrupted", seed=2, lr=0.3)
-    os.utime(_run(tmp_path, "old/aaa", "finished") / "config.yaml", (0, 0))
+    os.utime(_run(tmp_path, "old/aaa", "finished") / "status.json", (0, 0))
     return tmp_path
 
 
@@ -70,6 +70,8 @@ def test_what_is_worked_on_stays(runs: Path) -> None:
 def test_damaged_files_are_no_reason(runs: Path) -> None:
     (runs / "grid" / "aaa" / "seed=1" / "status.json").write_text("{")
     (runs / "old" / "ccc" / "seed=2" / "config.yaml").write_text("a: [")
+    shutil.copytree(runs / "grid" / "aaa" / "seed=0", runs / "grid" / "aaa" / "seed=4")
+    (runs / "grid" / "aaa" / "seed=4" / "config.yaml").unlink()  # that of seed 0 stands for it
     assert set(_found(runs).values()) == {"duplicate"}
 
 
@@ -172,8 +174,8 @@ def test_who_started_a_run_and_on_how_many_threads_is_no_difference(tmp_path: Pa
     with (other / "config.yaml").open("a") as file:
         file.write("launcher: {_target_: fedcomp.launcher.slurm.Slurm, cpus: 2}\n")
         file.write("sweeper: {_target_: fedcomp.sweeper.optuna.Optuna, n_trials: 12}\n")
-        file.write("threads: 2\n")
-    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2"}
+        file.write("threads: 2\ntracker: {project: mine}\n")
+    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2", "tracker.project": "mine"}
     assert compare(one, other).settings == [Difference(name, "–", value) for name, value in changed.items()]
     assert diff.main([str(one), str(other)]) == 0
     (other / "metrics.jsonl").write_text("")

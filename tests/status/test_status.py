@@ -14,6 +14,7 @@ from fedcomp.status.runs import run_states
 from fedcomp.status.table import counts, rows
 from tests.looped import looped
 from tests.records.synthetic_runs import write_run
+from tests.refused import one_line_error
 
 
 def _run(root: Path, config: str, seed: int, state: str, accuracies: list[float], error: str | None = None) -> Path:
@@ -97,6 +98,25 @@ def test_every_state(grid: Path) -> None:
     assert [first.label, second.label, third.label] == ["sign", "topk", "compressor=new"]
     assert second.best == pytest.approx((0.9 + 0.7) / 2)
     assert second.progress == 0.75
+
+
+def test_a_run_that_reached_its_max_bits_is_complete(tmp_path: Path) -> None:
+    _run(tmp_path, "topk", 0, "finished", [0.1, 0.8])  # 5 of 20 rounds
+    (row,) = rows(run_states(tmp_path).runs)
+    assert (row.runs[0].round, row.progress) == (5, 1)
+
+
+@looped("file, line", [("jobs.jsonl", '{"job": "1'), ("runs.jsonl", '{"folder": "x"}'), ("runs.jsonl", "[]")])
+def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> None:
+    (grid / "demo" / "grids" / "now" / file).write_text(f"{line}\n")
+    with one_line_error(rf"{file}, line 1 is damaged: .*; remove it to read the rest"):
+        run_states(grid)
+
+
+def test_a_damaged_last_line_is_the_error_of_its_run(grid: Path) -> None:
+    (grid / "demo" / "topk" / "seed=1" / "metrics.jsonl").write_text("7\n")
+    (run,) = (run for run in run_states(grid).runs if run.seed == 1 and run.folder.parent.name == "topk")
+    assert (run.state, "line 1 is no record" in str(run.error)) == ("failed", True)
 
 
 def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:

@@ -125,7 +125,7 @@ def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
             title = metric(key)
             if figure.kind == "variance":
                 title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
-                lines = [_variance(one, title, figure.x) for one in own if len(one.runs) > 1]
+                lines = [line for one in own if (line := _variance(one, title, figure.x)) is not None]
             elif figure.kind == "runs":
                 lines = [each_run(one, title, figure.x) for one in own]
             else:
@@ -149,9 +149,11 @@ def _circles(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     return panels
 
 
-def _variance(group: RunGroup, metric: Metric, x: str) -> Series:
-    """The sample variance over seeds at each x, without a band."""
+def _variance(group: RunGroup, metric: Metric, x: str) -> Series | None:
+    """The sample variance over seeds at each x, without a band; None unless two seeds have the metric."""
     values_RE, places_E = values(group, metric.key, x)
+    if len(values_RE) < 2:
+        return None
     with np.errstate(invalid="ignore", over="ignore"):
         variance_E = values_RE.var(axis=0, ddof=1)
     return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(values_RE))

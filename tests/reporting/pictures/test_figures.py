@@ -78,7 +78,8 @@ def test_curves_averages_and_variances_of_fedscalar(make_run: MakeRun, tmp_path:
         lines = [{"estimate/variance": value, "train/loss": value, "test/loss": scale} for value in values]
         make_run("fedscalar", seed, [], lines=lines, config={"figures": figures})
         make_run("fedavg", seed, [], lines=[{"test/loss": 1.0, "train/loss": 1.0}] * 2, config={"figures": figures})
-    make_run("single", 0, [], lines=[{"test/loss": 1.0}] * 2, config={"figures": figures})
+    for seed, name in ((0, "test/loss"), (1, "train/loss")):  # one seed of each
+        make_run("single", seed, [], lines=[{name: 1.0}] * 2, config={"figures": figures})
     (excess, variance, again), notes = pictures(group(read_runs([tmp_path])))
     assert notes == []
     (panel,) = excess.panels
@@ -88,7 +89,8 @@ def test_curves_averages_and_variances_of_fedscalar(make_run: MakeRun, tmp_path:
     train, test = variance.panels
     assert train.y.log
     assert {one.label: one.y.tolist() for one in train.series}["fedscalar"] == [200.0**2 * 2, 260.0**2 * 2]
-    assert {one.label for one in test.series} == {"fedscalar", "fedavg"}  # one seed has no variance
+    for panel in (train, test):
+        assert {one.label for one in panel.series} == {"fedscalar", "fedavg"}  # one seed has no variance
     assert (again.panels[0].lines, again.panels[0].marks) == ((("one", 1.0),), (5.0,))
 
 
