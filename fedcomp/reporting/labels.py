@@ -1,6 +1,7 @@
 """Names of configs, made of what sets them apart."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -69,13 +70,14 @@ def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
     return [name or "run" for name in names]
 
 
-def distinct(names: Sequence[str]) -> list[str]:
-    """The names, numbered where the same one was given to different configs."""
-    seen: dict[str, int] = {}
+def distinct(names: Sequence[str], places: Sequence[object] = ()) -> list[str]:
+    """The names, numbered where the same one was given several times, at one place if they have places."""
+    pairs = list(zip(names, places or [None] * len(names), strict=True))
+    times, seen = Counter(pairs), Counter[tuple[str, object]]()
     out = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if names.count(name) == 1 else f"{name} #{seen[name]}")
+    for pair in pairs:
+        seen[pair] += 1
+        out.append(pair[0] if times[pair] == 1 else f"{pair[0]} #{seen[pair]}")
     return out
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
 from fedcomp.records.reader import RunFiles
-from fedcomp.reporting.group import group_labels, natural, result_options, setting_text, settings, used
+from fedcomp.reporting.group import result_options, used
 from fedcomp.reporting.labels import distinct
+from fedcomp.reporting.names import names, natural, setting_text
 from fedcomp.status.runs import GOING, RunState, RunStates, State
 
 if TYPE_CHECKING:
@@ -77,17 +78,14 @@ def _named(groups: Sequence[Sequence[RunState]]) -> list[StatusRow]:
     flats = [used(result_options(own[0].config), RunFiles(own[0].folder)) for own in groups]
     given = [str(own[0].config.get("label") or "") for own in groups]
     keys = [json.dumps([label, flat], sort_keys=True, default=str) for label, flat in zip(given, flats)]
-    first = [keys.index(key) for key in dict.fromkeys(keys)]
-    places = settings([flats[index] for index in first])
-    labels = group_labels([flats[index] for index in first], [given[index] for index in first], places)
-    found = {keys[index]: (label, setting_text(place)) for index, label, place in zip(first, labels, places)}
+    flat_of, given_of = dict(zip(keys, flats)), dict(zip(keys, given))
+    named = dict(zip(flat_of, names(list(flat_of.values()), list(given_of.values()))))
     times = Counter(keys)
-    names = [
-        found[key][0] + (f" ({own[0].config.get('name')})" if times[key] > 1 else "") for key, own in zip(keys, groups)
+    labels = [
+        named[key][0] + (f" ({own[0].config.get('name')})" if times[key] > 1 else "") for key, own in zip(keys, groups)
     ]
-    where = [found[key][1] for key in keys]
-    whole = distinct([f"{place}\n{name}" for place, name in zip(where, names)])  # two settings may have one name
-    return [StatusRow(name.split("\n")[1], tuple(own), place) for name, own, place in zip(whole, groups, where)]
+    places = [setting_text(named[key][1]) for key in keys]
+    return [StatusRow(label, tuple(own), place) for label, own, place in zip(distinct(labels, places), groups, places)]
 
 
 def counts(runs: Sequence[RunState]) -> str:

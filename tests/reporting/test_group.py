@@ -8,8 +8,9 @@ import pytest
 
 from fedcomp.core.choices import choices
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting.group import group, regroup, setting_text
+from fedcomp.reporting.group import group, regroup
 from fedcomp.reporting.labels import flatten, in_order, labels
+from fedcomp.reporting.names import setting_text
 from fedcomp.reporting.notes import left_out
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedcomp.core.validate import is_number, suggest
-from fedcomp.reporting.group import RunGroup, by_setting, natural, regroup
+from fedcomp.reporting.group import RunGroup, by_setting, regroup
 from fedcomp.reporting.labels import in_order, show_value
 from fedcomp.reporting.metrics import Metric, metric
+from fedcomp.reporting.names import natural
 from fedcomp.reporting.pictures.curves import (
     RATE_TITLES,
     X_AXES,

@@ -37,19 +37,11 @@ def fitting(rows: Rows, width: int, remedy: str = "") -> Rows:
 
     The caption names those that do not, with the `remedy` behind them.
     """
-    least = _least_widths(rows)
-    each = dict(zip(rows.names, least[rows.num_names :]))
-    spent, kept = 1 + sum(least[: rows.num_names]), set[str]()
-    for name in rows.ranked:
-        spent += each[name]
-        if spent > width and kept:
-            break
-        kept.add(name)
-    left_out = [name for name in rows.names if name not in kept]
-    if not rows.ranked or not left_out:
+    shown = rows.fitting(_least_widths(rows), width - 1, fewest=1)
+    left_out = [name for name in rows.names if name not in shown.names]
+    if not left_out:
         return rows
-    caption = f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}{remedy}."
-    return replace(rows.select([name for name in rows.names if name in kept]), caption=caption)
+    return replace(shown, caption=f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}{remedy}.")
 
 
 def to_rich(rows: Rows, width: int = WIDE) -> Table:

@@ -60,15 +60,7 @@ _UPPER, _OTHER = 7.4, 5.0
 
 def fitting(table: Rows, limit: float = PAPER) -> Rows:
     """The columns that fit into so many points, the most important ones first, FEWEST at least."""
-    every = _widths(table)
-    each = dict(zip(table.names, every[table.num_names :]))
-    spent, kept = sum(every[: table.num_names]), set[str]()
-    for name in table.ranked:
-        spent += each[name]
-        if spent > limit + GAP and len(kept) >= FEWEST:
-            break
-        kept.add(name)
-    return table.select([name for name in table.names if name in kept])
+    return table.fitting(_widths(table), limit + GAP, FEWEST)
 
 
 def table_width(table: Rows) -> float:

@@ -65,6 +65,23 @@ class Rows:
             ranked=[name for name in self.ranked if name in names],
         )
 
+    def fitting(self, widths: Sequence[float], room: float, fewest: int) -> "Rows":
+        """The columns of numbers for which there is room, the most important ones first, `fewest` at least.
+
+        Args:
+            widths: [C] of every column, with the gap beside it.
+        """
+        if not self.ranked:
+            return self
+        each = dict(zip(self.names, widths[self.num_names :]))
+        spent, kept = sum(widths[: self.num_names]), set[str]()
+        for name in self.ranked:
+            spent += each[name]
+            if spent > room and len(kept) >= fewest:
+                break
+            kept.add(name)
+        return self.select([name for name in self.names if name in kept])
+
     def bold(self, row: int) -> set[int]:
         """[0, C) the columns in which this row is the best."""
         return {self.num_names + column for column, rows in enumerate(self.best) if row in rows}
