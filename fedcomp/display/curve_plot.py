@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcomp.display import figure, units
-from fedcomp.display.main_metric import axis_name, main_metric
+from fedcomp.display.metric import main_metric
 from fedcomp.records.metrics_file import Metrics
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     Raises:
         ValueError: the picture cannot be written.
     """
-    quality = main_metric(lines)
-    assert quality is not None
+    metric = main_metric(lines)
+    assert metric is not None
+    quality, scale = metric.key, metric.scale
     lines = [line for line in lines if quality in line]
-    scale = 100 if quality == "test/accuracy" else 1
 
     picture = figure.new_figure(5.2, 3.4)
     axes = picture.add_subplot()
@@ -62,7 +62,7 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
         _draw(axes, curve, [(line[curve.key], scale * line[quality]) for line in lines if line.get(curve.key, 0) > 0])
         for curve in CURVES
     ]
-    figure.style(axes, "bits sent so far, all clients together", axis_name(quality))
+    figure.style(axes, "bits sent so far, all clients together", metric.title)
     if any(drawn):
         figure.log_axis(axes, "x", units.bits)
         axes.legend(
@@ -72,7 +72,7 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
         axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
         axes.set_xlabel("round (no bits were sent)")
         figure.integer_axis(axes, "x")
-    if quality != "test/accuracy" and _dynamic_range(lines, quality) > 50:
+    if scale == 1 and _dynamic_range(lines, quality) > 50:
         axes.set_yscale("log")
     heading = figure.wrapped(title, TITLE_WIDTH)
     axes.set_title(f"{heading}\n\n", fontsize=10, color=figure.INK, loc="left", fontweight="bold")

@@ -13,7 +13,7 @@ from typing import Literal, Self, TextIO
 
 from fedcomp.display import units
 from fedcomp.display.console import redirect_to_null
-from fedcomp.display.main_metric import main_metric, metric_text
+from fedcomp.display.metric import main_metric
 from fedcomp.display.screens import Lines, Screen, screen_for
 from fedcomp.records.metrics_file import Metrics
 
@@ -116,7 +116,7 @@ class Progress:
 def describe(record: Metrics) -> str:
     """One evaluation as text: its main metric and its bits, such as `accuracy 97.31 %  1.24 Mbit`."""
     metric = main_metric([record])
-    parts = [metric_text(metric, record[metric])] if metric is not None else []
+    parts = [metric.text(record[metric.key])] if metric is not None else []
     if "bits/total" in record:
         parts.append(units.bits(record["bits/total"]))
     if "time/total" in record:

@@ -1,4 +1,4 @@
-"""The files of a run's folder, which one process owns at a time. `placement.py` says where the folder lies."""
+"""The files of a run's folder, which one process owns at a time. `training/place.py` says where the folder lies."""
 
 import contextlib
 import fcntl

@@ -10,8 +10,8 @@ from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting import notes, pareto
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import distinct
+from fedcomp.reporting.made_with import made_with
 from fedcomp.reporting.metrics import qualities
-from fedcomp.reporting.notes import made_with
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.reporting.tables import against, formats, latex, published, table

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcomp.display import units
+from fedcomp.display.metric import ACCURACY, metric
 from fedcomp.objective.pareto import Ends, Pareto, front, hypervolume
 from fedcomp.reporting.group import RunGroup, by_setting
-from fedcomp.reporting.metrics import ACCURACY, metric
-from fedcomp.reporting.pictures.curves import X_AXES
+from fedcomp.reporting.mean import Mean, mean_over_seeds
+from fedcomp.reporting.pictures.axes import KNOWN
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series
 from fedcomp.reporting.tables import formats
-from fedcomp.reporting.tables.quantities import Mean, mean_over_seeds
 from fedcomp.reporting.tables.rows import Rows
 
 ON, OFF = "front", "dominated"
@@ -81,14 +81,14 @@ def fronts(groups: Sequence[RunGroup], wanted: bool = False) -> list[Front]:
 
 def picture(fronts: Sequence[Front]) -> Picture:
     """A panel for each setting: the front joined by a line, the dominated methods as points."""
-    axes, accuracy = dict(X_AXES), metric(ACCURACY)
+    accuracy = metric(ACCURACY)
     panels = []
     for one in fronts:
         key = f"bits/{one.objective.way}"
         series = [_series(ON, one.points, "both"), *([_series(OFF, one.dominated, "points")] if one.dominated else [])]
         title = f"{one.place} · " if one.place else ""
         title += f"hypervolume {units.significant(one.hypervolume)}"
-        x = axes.get(key, Axis(f"{one.objective.way} bits", "bits", log=True))
+        x = KNOWN.get(key, Axis(f"{one.objective.way} bits", "bits", log=True))
         panels.append(Panel(title, x, Axis(f"best {accuracy.title}", "percent"), tuple(series)))
     return Picture("front", "Front", "front of accuracy and bits", tuple(panels), min(3, len(panels)), (ON, OFF))
 
@@ -172,7 +172,7 @@ def _point(group: RunGroup, objective: Pareto) -> Point | None:
 def _series(label: str, points: Sequence[Point], mark: str) -> Series:
     x = np.array([point.bits.mean for point in points])
     y = 100 * np.array([point.accuracy.mean for point in points])
-    deviation = 100 * np.array([math.nan if (own := point.accuracy.deviation) is None else own for point in points])
+    deviation = 100 * np.array([point.accuracy.spread for point in points])
     return Series(label, x, y, deviation, min(point.accuracy.num_seeds for point in points), mark)
 
 

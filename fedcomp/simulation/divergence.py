@@ -16,7 +16,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Metrics
 from fedcomp.client import LocalResult
 from fedcomp.core.cohort import Cohort
-from fedcomp.display.main_metric import axis_name
+from fedcomp.display.metric import metric
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.async_metrics import to_host
 
@@ -143,7 +143,7 @@ def check_finite(done: int, line: Line) -> None:
     for name, value in line.items() if done else ():
         if name.startswith("test/") and not math.isfinite(value):
             remedy = REMEDY if name in ("test/loss", "test/excess") else "compress less, or take another estimator"
-            raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")
+            raise Diverged(f"round {done}: the {metric(name).words} of the server's model is {value}; {remedy}")
 
 
 class MemoryGrowthMonitor:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedcomp.core.folders import part_name
 from fedcomp.display import units
+from fedcomp.display.metric import metric
 from fedcomp.records.metrics_file import Line, comparable
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.reporting.labels import flatten, within
-from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
 from fedcomp.runtime.command import command, exit_status
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcomp.display.curve_plot import plot_curve
-from fedcomp.display.main_metric import main_metric
+from fedcomp.display.metric import main_metric
 from fedcomp.display.progress import Progress
 from fedcomp.display.slowest_plot import plot_slowest
 from fedcomp.network.traffic import segments

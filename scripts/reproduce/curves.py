@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from fedcomp.display.metric import metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.pictures.curves import curves
 from fedcomp.reporting.pictures.draw import draw
 from scripts.reproduce.records import Records, Run

@@ -19,7 +19,7 @@ from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.core.choices import options, parts
 from fedcomp.core.folders import CONF
-from fedcomp.display.main_metric import main_metric
+from fedcomp.display.metric import main_metric
 from fedcomp.wire import Ledger
 from tests.looped import looped
 
@@ -105,7 +105,7 @@ def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> Non
     simulation, _ = build_simulation(config, CPU)
     state, _ = simulation.round(0, simulation.init(), Ledger())
     metrics = simulation.test_metrics(1, state)
-    assert metrics[main_metric([metrics])] > 0
+    assert metrics[main_metric([metrics]).key] > 0
 
 
 def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:

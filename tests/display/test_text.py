@@ -3,8 +3,9 @@
 import math
 
 from fedcomp.display import units
-from fedcomp.display.main_metric import axis_name, main_metric, metric_text
+from fedcomp.display.metric import main_metric, metric
 from fedcomp.display.progress import describe
+from fedcomp.records.metrics_file import Line
 from tests.looped import looped
 
 FEW = [(0, "0 bit"), (1, "1 bit"), (812, "812 bit"), (999, "999 bit"), (1000, "1.00 kbit"), (61_706, "61.7 kbit")]
@@ -51,19 +52,26 @@ def test_powers_of_ten(value: float, text: str) -> None:
     assert units.power(value) == text
 
 
-def test_accuracy_then_loss_then_the_first_of_the_test_metrics() -> None:
-    assert main_metric([{"round": 0, "test/loss": 1.0, "test/accuracy": 0.5}]) == "test/accuracy"
-    assert main_metric([{"test/accuracy": 0.9, "test/miou": 0.5}]) == "test/miou"
-    assert metric_text("test/miou", 0.5) == "test mean IoU 0.500"
-    assert main_metric([{"test/other": 1.0, "test/loss": 1.0}]) == "test/loss"
-    assert main_metric([{"train/objective": 3.0}, {"test/objective": 1.0, "test/other": 2.0}]) == "test/objective"
-    assert main_metric([{"round": 1, "train/loss": 2.0}]) is None
+@looped(
+    "lines, key",
+    [
+        ([{"round": 0, "test/loss": 1.0, "test/accuracy": 0.5}], "test/accuracy"),
+        ([{"test/accuracy": 0.9, "test/miou": 0.5}], "test/miou"),
+        ([{"test/other": 1.0, "test/loss": 1.0}], "test/loss"),
+        ([{"train/objective": 3.0}, {"test/objective": 1.0, "test/other": 2.0}], "test/objective"),
+        ([{"round": 1, "train/loss": 2.0}], None),
+    ],
+)
+def test_accuracy_then_loss_then_the_first_of_the_test_metrics(lines: list[Line], key: str | None) -> None:
+    found = main_metric(lines)
+    assert (found and found.key) == key
 
 
-def test_metric_text() -> None:
-    assert axis_name("test/accuracy") == "test accuracy (%)"
-    assert axis_name("test/distance") == "test distance"
-    assert metric_text("test/accuracy", 0.97312) == "accuracy 97.31 %"
+def test_a_metric_and_an_evaluation_as_text() -> None:
+    assert [metric(f"test/{key}").title for key in ("accuracy", "distance")] == ["test accuracy (%)", "test distance"]
+    assert metric("test/accuracy").text(0.97312) == "accuracy 97.31 %"
+    assert metric("test/own/accuracy").text(0.97312) == "test own accuracy 97.31 %"
+    assert metric("test/miou").text(0.5) == "test mean IoU 0.500"
     line = {"round": 3, "test/distance": 2.7e-6, "bits/total": 1_240_000}
     assert describe(line) == "test distance 2.70e-06  1.24 Mbit"
     assert describe({"round": 3, "bits/total": 8}) == "8 bit"

@@ -19,7 +19,7 @@ from fedcomp.records.status import read_status
 from fedcomp.reporting.build import report
 from fedcomp.reporting.content import Options
 from fedcomp.reporting.group import group
-from fedcomp.reporting.notes import made_with
+from fedcomp.reporting.made_with import made_with
 from fedcomp.tracking.contract import Jsonl
 from fedcomp.training.build import _check_same_inputs
 from tests.interrupted import stopped_after
@@ -255,6 +255,9 @@ def test_a_damaged_file_is_named(fedcomp: Command, tmp_path: Path, capsys, csv: 
     path.write_text(path.read_text()[:100])
     assert fedcomp(*csv) == 1
     assert f"{path} is damaged: remove it" in capsys.readouterr().err
+    (path.parent / "status.json").write_text('{"state": "finished", "round": 4}')
+    (line,) = _made_with(tmp_path)
+    assert line.startswith(f"{path} is damaged")
 
 
 def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...]) -> None:

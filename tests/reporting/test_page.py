@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.display.metric import metric
 from fedcomp.objective.pareto import Pareto
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
-from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.page import to_html
 from fedcomp.reporting.pareto import fronts, picture
 from fedcomp.reporting.pictures.curves import curves, scatter

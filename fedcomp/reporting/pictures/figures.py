@@ -1,36 +1,23 @@
 """The pictures that the entries of `figures:` describe (`figure_entry.py`), beside the ones every report has."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedcomp.core.validate import is_number, suggest
+from fedcomp.core.validate import suggest
+from fedcomp.display.metric import Metric, metric
 from fedcomp.reporting.group import RunGroup, by_setting, regroup
 from fedcomp.reporting.labels import in_order, show_value
-from fedcomp.reporting.metrics import Metric, metric
 from fedcomp.reporting.names import natural
-from fedcomp.reporting.pictures.curves import (
-    RATE_TITLES,
-    X_AXES,
-    each_run,
-    last_places,
-    optimum,
-    order,
-    series,
-    slug,
-    values,
-    y_axis,
-)
+from fedcomp.reporting.pictures.axes import x_axis, y_axis
+from fedcomp.reporting.pictures.curves import order, slug
 from fedcomp.reporting.pictures.figure_entry import SHORT, Figure, Limits, parse
 from fedcomp.reporting.pictures.legend import check_room
-from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, split, wide
-
-SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
-"""What is spent beside bits."""
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, split
+from fedcomp.reporting.pictures.series import each_run, last_number, last_places, last_values, optimum, series, variance
 
 
 def figure_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
@@ -125,8 +112,8 @@ def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
         for key in figure.y:
             title = metric(key)
             if figure.kind == "variance":
-                title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
-                lines = [line for one in own if (line := _variance(one, title, figure.x)) is not None]
+                title = Metric(key, f"{title.words}, variance over seeds", 1, False)
+                lines = [line for one in own if (line := variance(one, title, figure.x)) is not None]
             elif figure.kind == "runs":
                 lines = [each_run(one, title, figure.x) for one in own]
             else:
@@ -134,7 +121,11 @@ def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
             lines = [line for line in lines if len(line.x)]
             if lines:
                 y = y_axis(title, lines, figure.log_y)
-                panels.append(Panel(own[0].place, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+                panels.append(
+                    Panel(
+                        own[0].place, x_axis(figure.x, lines, figure.log_x), y, tuple(lines), figure.lines, figure.marks
+                    )
+                )
     return panels
 
 
@@ -150,16 +141,6 @@ def _circles(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     return panels
 
 
-def _variance(group: RunGroup, metric: Metric, x: str) -> Series | None:
-    """The sample variance over seeds at each x, without a band; None unless two seeds have the metric."""
-    values_RE, places_E = values(group, metric.key, x)
-    if len(values_RE) < 2:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        variance_E = values_RE.var(axis=0, ddof=1)
-    return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(values_RE))
-
-
 def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     """Last values over x, one line a method and panel."""
     away = {key for key in (figure.x, figure.panel, *figure.without) if key} | _behind(figure.x, groups)
@@ -169,32 +150,17 @@ def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     panels = []
     for title, own in sorted(places.items(), key=lambda item: natural(item[0])):
         for index, key in enumerate(figure.y):
-            lines = _lines_of(own, figure.x, metric(key), "both")
-            also = _lines_of(own, figure.x, metric(figure.beside[index]), "beside") if figure.beside[index:] else []
+            lines = last_values(own, figure.x, metric(key), "both")
+            also = last_values(own, figure.x, metric(figure.beside[index]), "beside") if figure.beside[index:] else []
             lines += also
             if lines:
                 y = y_axis(metric(key), lines, figure.log_y)
                 if also:
                     y = replace(y, title=f"{y.title} (dashed: {metric(figure.beside[index]).title})")
-                panels.append(Panel(title, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+                panels.append(
+                    Panel(title, x_axis(figure.x, lines, figure.log_x), y, tuple(lines), figure.lines, figure.marks)
+                )
     return panels
-
-
-def _lines_of(own: Sequence[RunGroup], x: str, metric: Metric, mark: str) -> list[Series]:
-    """One series a label: mean and sample deviation over seeds of the last values, by increasing x."""
-    points: dict[str, list[tuple[float, float, float, int]]] = {}
-    for one in own:
-        y = [value for run in one.runs if (value := run.lines[-1].get(metric.key)) is not None]
-        place = [value for run in one.runs if (value := _number(x, run.lines[-1], one.flat)) is not None]
-        if y and place:
-            spread = float(np.std(y, ddof=1)) if len(y) > 1 else math.nan
-            mean = (float(np.mean(place)), metric.scale * float(np.mean(y)), metric.scale * spread, len(y))
-            points.setdefault(one.label, []).append(mean)
-    out = []
-    for label, own_points in points.items():
-        places, means, spreads, seeds = zip(*sorted(own_points))
-        out.append(Series(label, np.array(places), np.array(means), np.array(spreads), min(seeds), mark))
-    return out
 
 
 def _behind(x: str, groups: Sequence[RunGroup]) -> set[str]:
@@ -205,7 +171,7 @@ def _behind(x: str, groups: Sequence[RunGroup]) -> set[str]:
     """
     flats = [one.flat for one in groups]
     keys = {key for flat in flats for key in flat if any(other.get(key) != flat[key] for other in flats)}
-    places = [_number(x, one.runs[0].lines[-1], {}) for one in groups]
+    places = [last_number(x, one.runs[0].lines[-1], {}) for one in groups]
     found = set()
     for key in keys:
         if key.endswith("_target_"):
@@ -229,19 +195,3 @@ def _panel_title(key: str | None, one: RunGroup) -> str:
         value = float(np.mean(values)) if values else None
     own = f"{key.split('.')[-1].replace('_', ' ')} = {show_value(value)}" if value is not None else ""
     return " · ".join(part for part in (one.place, own) if part)
-
-
-def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> float | None:
-    """A metric of the line, else a config key's number; None if it has neither."""
-    value = line.get(key, flat.get(key))
-    return float(value) if is_number(value) else None
-
-
-def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
-    """The axis of x: logarithmic as the entry says, always for bits, else where its values are far apart."""
-    known = {**dict(X_AXES), **SPENT}.get(figure.x)
-    if known is not None:
-        return known if figure.log_x is None else replace(known, log=figure.log_x)
-    title = RATE_TITLES.get(figure.x, figure.x.split(".")[-1].replace("/", " ").replace("_", " "))
-    log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
-    return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from fedcomp.reporting.group import RunGroup, by_setting
-from fedcomp.reporting.tables.quantities import Column, mean_over_seeds, quality_columns
+from fedcomp.reporting.mean import mean_over_seeds
+from fedcomp.reporting.tables.quantities import Column, quality_columns
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.table import SEEDS, GroupRow, framed
 

@@ -12,16 +12,16 @@ from importlib.resources import files
 
 from fedcomp.core.folders import part_name
 from fedcomp.display import units
+from fedcomp.display.metric import ACCURACY, metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import flatten, show_value
-from fedcomp.reporting.metrics import metric
+from fedcomp.reporting.mean import Mean, mean_over_seeds
 from fedcomp.reporting.tables import formats
-from fedcomp.reporting.tables.quantities import Mean, best, last, mean_over_seeds
+from fedcomp.reporting.tables.quantities import last
 from fedcomp.reporting.tables.rows import Rows
 
 FOLDER = files("fedcomp.reporting.tables").joinpath("published")
-ACCURACY = metric("test/accuracy")
 RATES = ("bpp", "bpp_bc", "uplink", "downlink")
 """Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way.
 
@@ -188,7 +188,7 @@ def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> 
 
 def _pair(row: Printed, ours: RunGroup) -> Pair:
     """The numbers of our group that stand beside a printed row."""
-    values = [value for run in ours.runs if (value := best(ACCURACY)(run)) is not None]
+    values = [value for run in ours.runs if (value := metric(ACCURACY).best(run.lines)) is not None]
     accuracy = mean_over_seeds(values) if values else None
     return Pair(row, ours, accuracy, _rates(ours, "paper/"), _rates(ours, ""))
 

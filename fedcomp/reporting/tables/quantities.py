@@ -1,49 +1,18 @@
-"""The quantities of a run that tables have: quality, bits, what it took to reach a target, time; and their means."""
+"""The quantities of a run that tables have: quality, bits, what it took to reach a target, time."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcomp.display import units
+from fedcomp.display.metric import Metric, metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.metrics import SPREAD, Metric, metric, qualities, recorded
+from fedcomp.reporting.mean import Mean, mean_over_seeds
+from fedcomp.reporting.metrics import SPREAD, qualities, recorded
 from fedcomp.reporting.tables.target import Target
 
 LATE = 10
 """How many last evaluations the late mean is over; it depends less on luck than the best one."""
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Mean over seeds.
-
-    Attributes:
-        mean: of the runs that have the value; NaN as soon as one of them is (a run that diverged stays visible).
-        deviation: sample standard deviation (n - 1); None for a single seed.
-        num_seeds: n.
-    """
-
-    mean: float
-    deviation: float | None
-    num_seeds: int
-
-    def shown(self, show: Callable[[float], str]) -> str:
-        """`97.31 ± 0.12`, or `97.31` of a single seed."""
-        return show(self.mean) + ("" if self.deviation is None else f" ± {show(self.deviation)}")
-
-
-def mean_over_seeds(values: Sequence[float]) -> Mean:
-    """Mean and sample deviation, sqrt(sum (x - mean)^2 / (n - 1)), of at least one value."""
-    assert values
-    if not all(map(math.isfinite, values)):
-        return Mean(sum(values) / len(values), math.nan if len(values) > 1 else None, len(values))
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return Mean(mean, None, 1)
-    if min(values) == max(values):  # exactly: no deviation of 1e-17 from rounding
-        return Mean(float(values[0]), 0.0, len(values))
-    return Mean(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)), len(values))
 
 
 @dataclass(frozen=True)
@@ -113,12 +82,7 @@ def last(key: str) -> Callable[[RecordedRun], float | None]:
 
 def best(metric: Metric) -> Callable[[RecordedRun], float | None]:
     """A run's best value over its evaluations."""
-
-    def value(run: RecordedRun) -> float | None:
-        values = [line[metric.key] for line in run.lines if metric.key in line]
-        return metric.best(values) if values else None
-
-    return value
+    return lambda run: metric.best(run.lines)
 
 
 def late(key: str) -> Callable[[RecordedRun], float | None]:

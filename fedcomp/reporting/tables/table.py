@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedcomp.reporting.group import RunGroup
+from fedcomp.reporting.mean import Mean
 from fedcomp.reporting.tables.quantities import (
     BITS,
     DOWNLINK,
     PER_RECEIVER,
     TIMES,
     Column,
-    Mean,
     Value,
     quality_columns,
     target_columns,

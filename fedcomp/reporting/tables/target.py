@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcomp.core.validate import suggest
+from fedcomp.display.metric import ACCURACY, Metric, metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.metrics import ACCURACY, Metric, metric, qualities, recorded, trained
+from fedcomp.reporting.metrics import qualities, recorded, trained
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Target:
         return next((line for line in run.lines if key in line and self.metric.reaches(line[key], self.value)), None)
 
     def __str__(self) -> str:
-        shown, title = self.metric.show(self.value), self.metric.title.removesuffix(" (%)")
+        shown = self.metric.show(self.value)
         if self.metric.scale == 100:
             shown = f"{shown.rstrip('0').rstrip('.')} %"
-        return shown if self.metric.key == ACCURACY else f"{title} {shown}"
+        return shown if self.metric.key == ACCURACY else f"{self.metric.words} {shown}"
 
 
 def parse_target(text: str, groups: Sequence[RunGroup]) -> Target:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from fedcomp.display import figure
+from fedcomp.display.metric import metric
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group
-from fedcomp.reporting.metrics import metric
-from fedcomp.reporting.pictures.curves import curves, overview, scatter, series
+from fedcomp.reporting.pictures.curves import curves, overview, scatter
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
+from fedcomp.reporting.pictures.series import series
 from tests.records.synthetic_runs import MakeRun
 
 ACCURACY, LOSS = metric("test/accuracy"), metric("test/loss")

@@ -173,6 +173,7 @@ def test_runs_without_repetitions_are_a_line_a_seed(make_run: MakeRun, tmp_path:
     for seed in (0, 1):
         lines = [{"test/excess": value + seed} for value in (4.0, 2.0)]
         make_run("sgd", seed, [], lines=lines, config={"figures": [{**COST, "x": "round"}, CEP]})
+    make_run("sgd", 2, [], lines=[{"test/loss": 1.0}] * 2, config={"figures": [{**COST, "x": "round"}, CEP]})
     (cost,), notes = pictures(group(read_runs([tmp_path])))
     (line,) = cost.panels[0].series
     assert [one.tolist() for one in line.each] == [[4, 2], [5, 3]]
