@@ -1,6 +1,6 @@
 """The five papers' methods and their neighbours: accuracy for the same bits in both directions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +55,8 @@ def page(folder: Folder) -> str:
 # Accuracy for the same bits
 
 One method of each family, the five papers' and their [neighbours](neighbours.md), with the same budget of true bits in
-both directions. The page is written by `make reproduce PAPER=same_bits SCALE=paper`.
+both directions. The page is written by `make reproduce PAPER=same_bits SCALE=paper`; `scripts/compare.py` adds
+[a row of yours](../tutorial.md#among-thirty-others).
 
 Bits are those of all clients' messages, with seeds, indices, scales and all that goes down. All clients take part in
 every round. A run ends after the round by which the task's limit of bits was sent in both directions, or after 160
@@ -89,13 +90,13 @@ with another.
 def draw(folder: Folder, place: Path) -> None:
     """The pictures of all tasks with runs."""
     for search in SEARCHES:
-        draw_curves(_of_choices(search, folder[search]), search.task, place / f"same_bits_{search.task.name}.png")
+        draw_curves(of_choices(search, folder[search]), search.task, place / f"same_bits_{search.task.name}.png")
 
 
 def _searched(search: Search, records: Records) -> str:
     """A task's section."""
     task = search.task
-    runs = _of_choices(search, records)
+    runs = of_choices(search, records)
     tried = [(row, own) for row in ROWS if (own := records.where(label=row.label))]
     missing = [row.label for row in ROWS if records and not runs.where(label=row.label)]
     return f"""\
@@ -105,7 +106,7 @@ def _searched(search: Search, records: Records) -> str:
 
 {task.setting} Chance is {100 * task.chance:.1f} %; the limit is {task.max_bits / 1e6:,.0f} Mbit.
 
-{results(runs, task, _choice_columns(search, records))}
+{results(runs, task, choice_columns(choices(search, records)))}
 
 {picture(runs, f"same_bits_{task.name}.png")}
 
@@ -115,13 +116,13 @@ def _searched(search: Search, records: Records) -> str:
 
 {f"Not yet run with the chosen rate, or near chance in all trials: {'; '.join(missing)}." if missing else ""}
 
-{_trials(tried, task)}"""
+{trials_table(tried)}"""
 
 
-def _of_choices(search: Search, records: Records) -> Records:
+def of_choices(search: Search, records: Records, rows: Sequence[Row] = ROWS) -> Records:
     """The runs after the search, of methods all of whose seeds came to their end."""
     found: list[Run] = []
-    for row in ROWS:
+    for row in rows:
         own = records.where(label=row.label)
         best = chosen(row, own, search.task)
         runs = list(final(row, own, *best)) if best else []
@@ -130,9 +131,13 @@ def _of_choices(search: Search, records: Records) -> Records:
     return replace(records, runs=found)
 
 
-def _choice_columns(search: Search, records: Records) -> list[tuple[str, Cell]]:
+def choices(search: Search, records: Records, rows: Sequence[Row] = ROWS) -> dict[str, tuple[int, float] | None]:
+    """{label: its local steps and its rate; None: the trials allow no choice}."""
+    return {row.label: chosen(row, records.where(label=row.label), search.task) for row in rows}
+
+
+def choice_columns(picks: Mapping[str, tuple[int, float] | None]) -> list[tuple[str, Cell]]:
     """The rate and the local steps that a method has."""
-    picks = {row.label: chosen(row, records.where(label=row.label), search.task) for row in ROWS}
 
     def cell(part: int) -> Cell:
         return lambda runs: f"{pick[part]:g}" if (pick := picks[runs.runs[0].about["label"]]) else ""
@@ -140,7 +145,7 @@ def _choice_columns(search: Search, records: Records) -> list[tuple[str, Cell]]:
     return [("rate", cell(1)), ("steps", cell(0))]
 
 
-def _trials(tried: Sequence[tuple[Row, Records]], task: Task) -> str:
+def trials_table(tried: Sequence[tuple[Row, Records]]) -> str:
     """Accuracies of the search by rate, for each number of local steps."""
     lines = []
     for row, own in tried:

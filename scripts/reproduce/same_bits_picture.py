@@ -25,32 +25,35 @@ def picture(records: Records, file: str) -> str:
     return f"![Accuracy against bits in both directions]({file})" if records else ""
 
 
-def draw_curves(records: Records, task: Task, path: Path) -> None:
+def draw_curves(records: Records, task: Task, path: Path, own: str = "") -> None:
     """Accuracy against total bits; nothing where nothing was run.
 
     Both axes are logarithmic, that of the accuracy in its errors: 96 and 98 % are as far apart as 60 and 80 %.
     What is best for some number of bits is drawn thick; beside that `NAMED` have colours, and all others are grey.
+    The method that is called `own` is black, with stars.
     """
     if not records:
         return
     curves = {label: _curve(records.where(label=label)) for label in records.values("label")}
     first, named = first_for_some_bits(curves, task), _named(curves)
-    coloured = sorted(first | named, key=lambda label: -curves[label][1][-1])
+    coloured = sorted(first | named | ({own} & curves.keys()), key=lambda label: -curves[label][1][-1])
+    colours = figure.COLOURS[:-1] if own else figure.COLOURS
     page = figure.new_figure(*SIZE)
     axes = page.add_subplot()
     figure.style(axes, "bits sent in both directions", "test accuracy, % (log scale of errors)")
     for number, label in enumerate(coloured):
-        turn, colour = divmod(number, len(figure.COLOURS))
+        turn, colour = divmod(number, len(colours))
         bits, accuracy = curves[label]
         axes.plot(
             bits,
             _errors(accuracy),
-            color=figure.COLOURS[colour],
-            linestyle=figure.DASHES[turn % len(figure.DASHES)],
+            color=figure.COLOURS[-1] if label == own else colours[colour],
+            linestyle="-" if label == own else figure.DASHES[turn % len(figure.DASHES)],
             linewidth=2.4 if label in first else 1.2,
-            marker=figure.MARKERS[colour],
-            markersize=5,
-            markevery=[-1],
+            marker="*" if label == own else figure.MARKERS[colour],
+            zorder=3 if label == own else 2,
+            markersize=10 if label == own else 5,
+            markevery=max(1, len(bits) // 5) if label == own else [-1],
             label=figure.drawable(label),
         )
     grey = [label for label in curves if label not in coloured]

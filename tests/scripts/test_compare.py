@@ -1,0 +1,97 @@
+"""A method of one's own gets the row that it would have in the table: FedAvg's, if it is FedAvg."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import compare
+from scripts.reproduce.experiment import Ended
+from scripts.reproduce.records import Folder, Run
+from scripts.reproduce.same_bits_search import COMMITTED, SEEDS
+from tests.looped import looped
+
+DIGITS = compare.TASKS["digits"]
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Those that are given; their runs end as FedAvg's have in the committed records."""
+    given: list[list[str]] = []
+
+    def update(folder: Folder, search, outputs: Path) -> None:
+        made = SEEDS if f"seed={','.join(SEEDS)}" in given[-1] else ()
+        rows = [run for run in COMMITTED[DIGITS].where(label="FedAvg") if run.about["seed"] in ("10", "11", *made)]
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder._write(search, [Run({**run.about, "label": compare.OWN}, run.lines) for run in rows])
+
+    monkeypatch.setattr(compare, "run", lambda words, deadline: given.append(words) or Ended.FINISHED)
+    monkeypatch.setattr(Folder, "update", update)
+    return given
+
+
+def test_fedavg_gets_fedavgs_row(commands: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    outputs = ("--outputs", str(tmp_path))
+    assert compare.main(["digits", "compressor=dense", "client.lr=0.08", *outputs, "--label", "mine"]) == 0
+    text = capsys.readouterr().out
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in text.splitlines()}
+    assert rows["| **mine**"] == rows["| FedAvg"]
+    trials, runs = commands
+    for words in (trials, runs):
+        assert {"compressor=dense", "algorithm.weights=uniform", "label=own", f"output_root={tmp_path}"} <= set(words)
+    assert {"client.lr=0.03,0.1,0.3", "client.steps=5,20,60", "seed=10,11", "rounds=40"} <= set(trials)
+    assert {"client.lr=0.3", "client.steps=60", "seed=0,1,2"} <= set(runs)
+    (place,) = tmp_path.glob("compare_digits_*/compare")
+    assert (place / "compare.png").stat().st_size > 10_000
+    assert (place / "compare.md").read_text(encoding="utf-8").splitlines()[2:5] == text.splitlines()[2:5]
+
+
+def test_methods_have_a_folder_each_wherever_they_run(commands: list[list[str]], tmp_path: Path) -> None:
+    for more in ([], ["launcher=joblib", "device=cpu"], ["server=adam"], ["--like", "svrg"]):
+        assert compare.main(["digits", *more, "--outputs", str(tmp_path)]) in (0, 2)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert "client.inner_steps=5,20,60" in commands[-1]
+
+
+@looped(
+    "words, says",
+    [
+        (["rounds=3"], "rounds=3: rounds is the same for all methods of the table: leave it out"),
+        (["dataset@data=mnist"], "dataset is the same for all methods"),
+        (["compressor=nope"], "compressor=nope is unknown"),
+        (
+            ["--rate", "client.alpha"],
+            "--rate client.alpha is no number of this method: give --rate the name of the option",
+        ),
+        (["--label", "FedAvg"], "the table has a row of that name"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    commands: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture, words: list[str], says: str
+) -> None:
+    assert compare.main(["digits", *words, "--outputs", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert says in line
+    assert commands == []
+
+
+def test_a_method_without_a_row_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(compare, "run", lambda words, deadline: Ended.FAILED)
+    assert compare.main(["digits", "--outputs", str(tmp_path)]) == 2
+    assert "no run came to its first test" in capsys.readouterr().err
+
+
+@pytest.mark.thorough
+def test_one_file_of_a_users_own_is_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """All clients and steps of the digits, which take a minute."""
+    (tmp_path / "mine" / "compressor").mkdir(parents=True)
+    code = "from fedcomp.compressor.dense import Dense\n\n\nclass Own(Dense):\n    pass\n"
+    (tmp_path / "mine" / "own_codec.py").write_text(code, encoding="utf-8")
+    text = "# Own.\n_target_: own_codec.Own\nprecision: float16\n"
+    (tmp_path / "mine" / "compressor" / "own_codec.yaml").write_text(text, encoding="utf-8")
+    words = ["compressor=own_codec", "compressor@downlink=own_codec", "launcher=joblib", "device=cpu"]
+    own = ["--config-dir", str(tmp_path / "mine"), "--outputs", str(tmp_path / "outputs")]
+    assert compare.main(["digits", *words, *own]) == 0
+    rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in capsys.readouterr().out.splitlines()}
+    assert rows["| **ours**"][0] == rows["| FedAvg, 16 bits"][0]
+    assert rows["| **ours**"][2:5] == rows["| FedAvg, 16 bits"][2:5]  # rounds and bits, on every processor
