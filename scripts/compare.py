@@ -12,6 +12,7 @@ Fashion-MNIST.
 
 import argparse
 import hashlib
+import json
 import math
 import re
 import sys
@@ -24,6 +25,8 @@ from omegaconf import OmegaConf
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.config.compose import compose
+from fedcomp.provenance.code import code_parts
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.runtime.command import exit_status
 from scripts.reproduce.experiment import Ended, run
 from scripts.reproduce.markdown import spread
@@ -38,8 +41,6 @@ TASKS = {search.task.name: search for search in SEARCHES if COMMITTED[search]}
 LIKE = {row.words[0].removeprefix(f"{METHOD}="): row for row in ROWS}
 OWN = "own"
 """The label of its runs, whatever name it has in the table."""
-WHERE = ("launcher", "device", "threads", "tracker")
-"""Options that say where runs run, and not what the method is."""
 SAME_FOR_ALL = (
     *("dataset", "model", "partition", "participation", "num_clients", "experiment"),
     *("seed", "rounds", "max_bits", "eval_every", "name", "label"),
@@ -68,9 +69,8 @@ def _compare(given: argparse.Namespace) -> int:
         raise ValueError(f"--label {given.label}: the table has a row of that name: choose another")
     base = LIKE[given.like]
     began = replace(base, rate=given.rate or base.rate, steps=given.steps or base.steps)
-    row = own_row(others, began, given.overrides, given.config_dir)
-    method = [*(word for word in row.words if _part(word) not in WHERE), row.rate, row.steps, f"{row.middle:g}"]
-    name = f"compare_{given.task}_{hashlib.sha256(' '.join(method).encode()).hexdigest()[:6]}"
+    row, method = own_row(others, began, given.overrides, given.config_dir)
+    name = f"compare_{given.task}_{method}"
     place = given.outputs / name / "compare"
     search = replace(
         others,
@@ -96,8 +96,8 @@ def _compare(given: argparse.Namespace) -> int:
     return 0
 
 
-def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str | None) -> Row:
-    """The method that these overrides make of another.
+def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str | None) -> tuple[Row, str]:
+    """The method that these overrides make of another, and a fingerprint of its options and its code.
 
     Raises ValueError: they change what is the same for all methods, or are none of fedcomp's.
     """
@@ -114,7 +114,11 @@ def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str
     words = [word for word in overrides if not word.startswith(searched)]
     own = ["--config-dir", str(Path(config_dir).expanduser().resolve())] if config_dir else []
     more = [*alike(config.algorithm), f"label={OWN}"]
-    return replace(base, label=OWN, words=[*own, base.words[0], *words, *more], middle=middle)
+    row = replace(base, label=OWN, words=[*own, base.words[0], *words, *more], middle=middle)
+    without_effect = {*WITHOUT_EFFECT, "device"}
+    options = {key: value for key, value in OmegaConf.to_container(config).items() if key not in without_effect}
+    method = json.dumps([options, base.rate, base.steps, code_parts(options)], sort_keys=True, default=str)
+    return row, hashlib.sha256(method.encode()).hexdigest()[:6]
 
 
 def _part(override: str) -> str:

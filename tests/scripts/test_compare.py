@@ -1,5 +1,6 @@
 """A method of one's own gets the row that it would have in the table: FedAvg's, if it is FedAvg."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,26 @@ def test_methods_have_a_folder_each_wherever_they_run(commands: list[list[str]],
     assert "client.inner_steps=5,20,60" in commands[-1]
 
 
+def test_other_code_is_another_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a codec that was mended would show the results of the wrong one."""
+    names = set()
+    for place, halved in (("a", ""), ("b", ""), ("c", "    halved = True\n")):
+        folder = _own_codec(tmp_path / place, halved)
+        monkeypatch.syspath_prepend(folder)
+        sys.modules.pop("own_codec", None)
+        names.add(compare.own_row(DIGITS, compare.LIKE["fedavg"], ["compressor=own_codec"], str(folder))[1])
+    assert len(names) == 2
+
+
+def _own_codec(folder: Path, more: str = "") -> Path:
+    (folder / "compressor").mkdir(parents=True)
+    code = f"from fedcomp.compressor.dense import Dense\n\n\nclass Own(Dense):\n    pass\n{more}"
+    (folder / "own_codec.py").write_text(code, encoding="utf-8")
+    text = "# Own.\n_target_: own_codec.Own\nprecision: float16\n"
+    (folder / "compressor" / "own_codec.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
 @looped(
     "words, says",
     [
@@ -84,13 +105,8 @@ def test_a_method_without_a_row_is_told_why(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.thorough
 def test_one_file_of_a_users_own_is_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """All clients and steps of the digits, which take a minute."""
-    (tmp_path / "mine" / "compressor").mkdir(parents=True)
-    code = "from fedcomp.compressor.dense import Dense\n\n\nclass Own(Dense):\n    pass\n"
-    (tmp_path / "mine" / "own_codec.py").write_text(code, encoding="utf-8")
-    text = "# Own.\n_target_: own_codec.Own\nprecision: float16\n"
-    (tmp_path / "mine" / "compressor" / "own_codec.yaml").write_text(text, encoding="utf-8")
-    words = ["compressor=own_codec", "compressor@downlink=own_codec", "launcher=joblib", "device=cpu"]
-    own = ["--config-dir", str(tmp_path / "mine"), "--outputs", str(tmp_path / "outputs")]
+    words = ["compressor=own_codec", "compressor@downlink=own_codec", "device=cpu"]
+    own = ["--config-dir", str(_own_codec(tmp_path / "mine")), "--outputs", str(tmp_path / "outputs")]
     assert compare.main(["digits", *words, *own]) == 0
     rows = {line.split(" | ")[0]: line.split(" | ")[1:] for line in capsys.readouterr().out.splitlines()}
     assert rows["| **ours**"][0] == rows["| FedAvg, 16 bits"][0]
