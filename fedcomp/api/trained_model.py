@@ -1,5 +1,6 @@
 """The networks that a run has trained, as modules of torch."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +22,13 @@ from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import copy_sharing_frozen, statistics_of, trained_parameters
 from fedcomp.model.lora.moved import moved_module
-from fedcomp.provenance.check import check_model
+from fedcomp.provenance.check import changed_code, check_model
 from fedcomp.records.checkpoint import Checkpoint, read_last
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
 from fedcomp.simulation.simulation import Simulation
+
+log = logging.getLogger("fedcomp")
 
 TRUST_CODE = "run the code that the run's config names, also if it is not fedcomp's"
 """The help of `--trust-code`."""
@@ -80,6 +83,9 @@ def trained_repetitions(
     if isinstance(network, TaskModel):
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
     check_model(folder, config.model, network.frozen)
+    changed = changed_code(folder, OmegaConf.to_container(config))  # type: ignore[arg-type]
+    if changed is not None:
+        log.warning("warning: %s", changed)
     last = read_last(folder / CHECKPOINT)
     if last is None:
         raise ValueError(

@@ -209,12 +209,17 @@ def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResul
         if memory:
             made = memory[-1][:num_rows] + step
             coefficients = solver.stacked_coefficients(made, loop.lr).to(grad.dtype).unbind()
-        written = at.theta._version
+        written, kept = at.theta._version, [slot._version for slot in slots]
         solver.update(at.theta[:num_rows], grad, tuple(slot[:num_rows] for slot in slots), coefficients)
         if at.theta._version == written:
             raise ValueError(
                 f"client={name_of(solver)}: update leaves theta as it was, so that nothing would be learnt: it changes "
                 "theta in place, as theta.add_(grad, alpha=coefficients[0]) does"
+            )
+        if kept and kept == [slot._version for slot in slots]:
+            raise ValueError(
+                f"client={name_of(solver)}: update leaves its memories as they were, so that it remembers nothing: it "
+                "changes them in place, as slots[0].mul_(0.9).add_(grad) does"
             )
         loss[:num_rows].add_(gradient.loss)
         if at.stats.shape[1]:

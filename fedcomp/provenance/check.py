@@ -80,6 +80,18 @@ def check_model(folder: Path, options: Mapping[str, Any], frozen: Mapping[str, T
         raise ValueError(f"{folder}: the model's files are not those of the run: {_some(changed)}; restore them")
 
 
+def changed_code(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """What is said of a run whose own code is another now than in its last session; None: it is the same."""
+    before = read_provenance(folder)
+    changed = [] if before is None else list(differences(before.code, code_parts(config)))
+    if not changed:
+        return None
+    return (
+        f"{folder}: the code has changed since the run: {_some(changed)}; its weights lie in the order of that code's "
+        "parameters, and may be in the wrong places of this one's"
+    )
+
+
 def _in_model(before: Fingerprints, now: Fingerprints) -> list[str]:
     """Differences in what both have: of files by their names, else of the frozen tensors."""
     common = before.keys() & now.keys()

@@ -15,6 +15,7 @@ from PIL import Image
 from fedcomp.api import Run, load_runs, run
 from fedcomp.api.evaluate import main as evaluate
 from fedcomp.api.export import main as export
+from fedcomp.provenance.code import source
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.replay.__main__ import main as replay
 
@@ -71,7 +72,9 @@ def test_code_that_is_not_fedcomp_s_is_not_run(folder: Path, tmp_path: Path, par
     assert not proof.exists()
 
 
-def test_the_user_s_own_code_runs_where_it_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_s_own_code_runs_where_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     code = "from torch import nn\nclass Small(nn.Linear):\n    def __init__(self): super().__init__(64, 10)\n"
     (tmp_path / "small_net.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -80,7 +83,11 @@ def test_the_user_s_own_code_runs_where_it_is_trusted(tmp_path: Path, monkeypatc
         done.model()
     assert done.model(trust_code=True).weight.shape == (10, 64)
     assert evaluate([str(done.folder), "--trust-code"]) == 0
+    assert "has changed" not in caplog.text
+    (tmp_path / "small_net.py").write_text(f"{code}# another order of its parameters, say")
+    source.cache_clear()  # as a new process would read it
     assert export([str(done.folder), str(tmp_path / "model.pt"), "--trust-code"]) == 0
+    assert "the code has changed since the run: small_net.py has changed; its weights lie in the order" in caplog.text
 
 
 @pytest.mark.parametrize("flags", [[], ["--config-dir", "mine"]], ids=["current folder", "config folder"])

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from fedcomp.client import Batching, full_gradient
 from fedcomp.client.contract import LocalLoop
 from fedcomp.client.muon import POLYNOMIALS, orthogonalised
+from fedcomp.config.compose import compose
+from fedcomp.config.factory import build_simulation
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.model.contract import Gradient
 from tests.client.linear_regression import LR, SIZES, START, Chosen, agents, descend, gradient, rows, run
@@ -76,6 +79,28 @@ class Rebinds(Own):
 
     def update(self, theta, grad, slots, coefficients):
         theta = theta - 0.1 * grad
+
+
+def test_a_yaml_without_the_size_of_a_batch_is_one_line() -> None:
+    config = compose(["num_clients=2", "rounds=1"])
+    config.client = OmegaConf.create({"_target_": f"{__name__}.Own", "lr": 0.1})
+    with one_line_error("^client.batch_size is missing: its YAML needs `batch_size: ...`"):
+        build_simulation(config, torch.device("cpu"))
+
+
+class Forgets(Own):
+    """Its `update` computes a new momentum, which no later step has."""
+
+    def init(self, theta):
+        return (torch.zeros_like(theta),)
+
+    def update(self, theta, grad, slots, coefficients):
+        super().update(theta, slots[0] * 0.9 + grad, slots, coefficients)
+
+
+def test_an_update_that_remembers_nothing_is_one_line() -> None:
+    with one_line_error("^client=test_kinds: update leaves its memories as they were, .* changes them in place"):
+        run(Forgets(lr=0.1), agents())
 
 
 def test_an_update_that_changes_nothing_is_one_line() -> None:
