@@ -72,8 +72,6 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         The simulation, with everything on `device`, and the indices of each client's samples.
     """
     check_keys(config)
-    if "batch_size" not in config.client:
-        raise ValueError("client.batch_size is missing: its YAML needs `batch_size: ...`, the samples of a local step")
     key = Key(("run", config.seed))
     dataset = _load(config)
     model = _build_model(config, dataset, key.fold_in("model"))
@@ -256,6 +254,8 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:  # of the group, or of the algorithm's own YAML
         check_kind(config.client, algorithm.solver, LocalSolver)
+    if "batch_size" not in config.client:
+        raise ValueError("client.batch_size is missing: its YAML needs `batch_size: ...`, the samples of a local step")
     check_choice("algorithm.weights", algorithm.weights, get_args(Weights))
     return algorithm
 
