@@ -6,6 +6,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from fedcomp.display.metric import Metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting import notes, pareto
 from fedcomp.reporting.group import RunGroup
@@ -87,8 +88,9 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
     further = {"against": compared(groups, options.against)} if options.against else {}
     whole = table.build(groups, target, options.paper_counts)
     results = whole.named(options.columns) if options.columns is not None else whole
-    remarks = remarks_on(runs, groups)
-    pictures, sheets, more = _pictures(groups, options.figures)
+    judged = qualities(run for one in groups for run in one.runs)
+    remarks = remarks_on(runs, groups, judged)
+    pictures, sheets, more = _pictures(groups, judged, options.figures)
     if more:
         remarks.append(("Figures", more))
     fronts = pareto.fronts(groups, options.front)
@@ -119,10 +121,9 @@ def compared(groups: Sequence[RunGroup], other: str) -> tuple[Rows, str]:
     return published.rows(other, pairs, unmatched), published.to_markdown(other, pairs, unmatched)
 
 
-def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:
+def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup], judged: Sequence[Metric]) -> Notes:
     """What stands beside the table: runs that are not in it, values that are no numbers, gaps."""
     missing = [notes.describe(*one) for one in notes.left_out(runs, groups)]
-    judged = qualities(run for one in groups for run in one.runs)
     found = [
         (f"Not in the table: {len(missing)} of {len(runs)} runs", missing),
         ("Values that are not finite", notes.not_finite(groups)),
@@ -141,10 +142,9 @@ def affordable(pictures: Sequence[Picture]) -> list[Picture]:
 
 
 def _pictures(
-    groups: Sequence[RunGroup], entries: Sequence[Mapping[str, Any]] = ()
+    groups: Sequence[RunGroup], judged: Sequence[Metric], entries: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Picture], list[Picture], list[str]]:
     """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
-    judged = qualities(run for one in groups for run in one.runs)
     requested, remarks = figures.pictures(groups)
     requested = [*(figures.asked_picture(entry, groups) for entry in entries), *requested]
     drawn = curves.curves(groups, judged)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcomp.core.folders import part_name
@@ -21,17 +21,18 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Flat:
     """Nested mappings as one with dotted keys; lists stay values."""
     flat: Flat = {}
     for key, value in config.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, dict) and value:
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
     return flat
 
 
-def within(key: str, folders: Iterable[str]) -> bool:
+def within(key: str, folders: Collection[str]) -> bool:
     """Whether a dotted key is one of `folders` or lies in one."""
-    words = key.split(".")
-    return any(".".join(words[:length]) in folders for length in range(1, len(words) + 1))
+    while key and key not in folders:
+        key = key.rpartition(".")[0]
+    return bool(key)
 
 
 def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:

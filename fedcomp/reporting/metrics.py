@@ -1,6 +1,7 @@
 """Which metrics runs record, and which of them are their qualities, by which methods are compared."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from fedcomp.display.metric import IOU, MSE, PREFERRED, Metric, metric
 from fedcomp.records.reader import RecordedRun
@@ -27,13 +28,19 @@ def trained(runs: Iterable[RecordedRun]) -> list[str]:
     return sorted({key for run in runs for line in run.lines for key in line if key.startswith("train/")})
 
 
+def figure_entries(run: RecordedRun) -> list[Any]:
+    """What the run's config has under `figures:`."""
+    entries = run.config.get("figures")
+    return entries if isinstance(entries, list) else []
+
+
 def qualities(runs: Iterable[RecordedRun]) -> list[Metric]:
     """What these runs are judged by: mse and all of `test/...`; where some run has none of it, its other metrics too.
 
     What the runs' own `figures:` take as an x axis or for panels is no quality, nor is the IoU of a single class.
     """
     every = list(runs)
-    entries = [entry for run in every for entry in run.config.get("figures") or () if isinstance(entry, dict)]
+    entries = [entry for run in every for entry in figure_entries(run) if isinstance(entry, dict)]
     axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
     judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []

@@ -35,6 +35,7 @@ from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import CURVE, PARTITION
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.wandb_artifacts import check_kinds, input_artifact, output_artifacts
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 Mode = Literal["online", "offline", "disabled"]
 
 ID_FILE, PIECES_FILE = "wandb_id", "wandb_pieces.json"
-PICTURES = {"partition": "partition.png", "curve": "curve.png"}
+PICTURES = {"partition": PARTITION, "curve": CURVE}
+"""{column of W&B's history: picture of the run}."""
 FLUSH_SECONDS = 1.0
 LOCAL_SECONDS = 60.0
 """What a call that needs no server may take (a slow file system, a busy machine) before W&B is given up."""

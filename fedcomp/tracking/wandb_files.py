@@ -19,8 +19,8 @@ from fedcomp.core.folders import part_name
 from fedcomp.core.validate import is_number
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, without_rooms
+from fedcomp.tracking.wandb import PICTURES
 
-PICTURE_COLUMNS = ("partition", "curve")
 NOT_CONFIG = frozenset(
     {
         "_wandb",
@@ -173,7 +173,7 @@ def _last_line(said: str) -> str:
 def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
     """The columns that the run itself recorded: without W&B's own, pictures, and metrics against other axes."""
     for name, value in row.items():
-        if name.startswith(("_", "vs_")) or name.split(".")[0] in PICTURE_COLUMNS:
+        if name.startswith(("_", "vs_")) or name.split(".")[0] in PICTURES:
             continue
         if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
             yield name, {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}[value]

@@ -12,6 +12,7 @@ from PIL import Image
 
 from fedcomp.dataset import huggingface
 from fedcomp.dataset.check import check
+from fedcomp.dataset.texts import text
 from tests.refused import one_line_error
 
 
@@ -197,3 +198,12 @@ def test_its_files(tmp_path):
         (tmp_path / "d" / name).write_bytes(b"")
     found = huggingface.data_files("d", root=str(tmp_path))
     assert [file.relative_to(tmp_path / "d").as_posix() for file in found] == ["dataset_dict.json", "train/data.arrow"]
+
+
+def test_a_row_of_texts_without_a_class_is_named(library, tmp_path):
+    features = {"say": library.Value("string"), "kind": library.ClassLabel(names=["a", "b"])}
+    for missing in (None, -1):
+        columns = {"say": ["x", "y"], "kind": [1, missing]}
+        library.save(tmp_path / f"{missing}", {"train": columns, "test": columns}, features)
+        with one_line_error(r"row 1 of train: field 'kind' \(dataset.label\) is None, but must be a text"):
+            text.load(str(tmp_path / f"{missing}"), prompt="say", label="kind", test="test", length=4)

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
-from fedcomp.records.reader import RecordedRun
+from fedcomp.reporting.labels import flatten
 from fedcomp.reporting.tables.published import load, meets
 from tests.looped import looped
 
@@ -28,8 +28,8 @@ def _config(experiment: str, *parts: tuple[str, str], changes: tuple[str, ...] =
 
 def _rows(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(dataset, partition, method) of the printed rows that a run of this config stands for."""
-    run = RecordedRun(Path("x"), config, 0, "finished")
-    rows = [row for row in load("fedmrn") if meets(run, row.where) and meets(run, row.match)]
+    flat = flatten(config)
+    rows = [row for row in load("fedmrn") if meets(flat, row.where) and meets(flat, row.match)]
     return [(row.dataset, row.partition, row.method) for row in rows]
 
 

@@ -39,7 +39,7 @@ def test_figures_by_client_are_shown_in_percent() -> None:
 
 def test_segmentation_is_judged_by_the_mean_iou_first_and_not_by_single_classes() -> None:
     line = {"round": 1, "test/accuracy": 0.8, "test/iou/disc": 0.3, "test/loss": 0.5, "test/miou": 0.4}
-    run = RecordedRun(Path("x"), {}, 0, "finished", lines=[line])
+    run = RecordedRun(Path("x"), {"figures": "none"}, 0, "finished", lines=[line])  # no list of figures
     assert [one.key for one in qualities([run])] == ["test/miou", "test/accuracy", "test/loss"]
     assert recorded([run]) == ["test/miou", "test/accuracy", "test/loss", "test/iou/disc"]
 

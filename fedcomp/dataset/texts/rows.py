@@ -122,7 +122,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {".jsonl": _jsonl, ".csv":
 
 
 def _saved(folder: Path, split: str) -> list[Row]:
-    """Rows of a folder that `datasets` has saved; classes by their names."""
+    """Rows of a folder that `datasets` has saved; classes by their names, None where a row has none."""
     saved = load_saved(folder)
     if not hasattr(saved, "features"):
         if split not in saved:
@@ -131,6 +131,7 @@ def _saved(folder: Path, split: str) -> list[Row]:
     names = {name: feature.names for name, feature in saved.features.items() if hasattr(feature, "names")}
     rows = []
     for number, fields in enumerate(saved):
-        named = {name: own[fields[name]] for name, own in names.items() if (fields[name] or 0) >= 0}
+        classes = {name: fields[name] for name in names}
+        named = {name: None if of is None or of < 0 else names[name][of] for name, of in classes.items()}
         rows.append(Row(f"{folder}, row {number} of {split}", fields | named))
     return rows

@@ -11,6 +11,7 @@ from fedcomp.core.validate import suggest
 from fedcomp.display.metric import Metric, metric
 from fedcomp.reporting.group import RunGroup, by_setting, regroup
 from fedcomp.reporting.labels import in_order, show_value
+from fedcomp.reporting.metrics import figure_entries
 from fedcomp.reporting.names import natural
 from fedcomp.reporting.pictures.axes import x_axis, y_axis
 from fedcomp.reporting.pictures.curves import order, slug
@@ -20,12 +21,11 @@ from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, split
 from fedcomp.reporting.pictures.series import each_run, last_number, last_places, last_values, optimum, series, variance
 
 
-def figure_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
+def different_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
     """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
     found: dict[str, tuple[Any, list[RunGroup]]] = {}
     for one in groups:
-        entries = one.runs[0].config.get("figures")
-        for entry in entries if isinstance(entries, list) else []:
+        for entry in figure_entries(one.runs[0]):
             found.setdefault(json.dumps(entry, sort_keys=True, default=str), (entry, []))[1].append(one)
     return list(found.values())
 
@@ -34,7 +34,7 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
     drawn: list[Picture] = []
     notes = []
-    for entry, own in figure_entries(groups):
+    for entry, own in different_entries(groups):
         try:
             drawn.append(asked_picture(entry, own))
         except ValueError as error:

@@ -15,7 +15,7 @@ from fedcomp.display import units
 from fedcomp.display.metric import ACCURACY, metric
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.labels import flatten, show_value
+from fedcomp.reporting.labels import Flat, flatten, show_value
 from fedcomp.reporting.mean import Mean, mean_over_seeds
 from fedcomp.reporting.tables import formats
 from fedcomp.reporting.tables.quantities import last
@@ -102,17 +102,16 @@ def load(paper: str, methods: Sequence[str] = ()) -> list[Printed]:
     ]
 
 
-def meets(run: RecordedRun, condition: str) -> bool:
-    """Whether a run's config meets `a=1;b=x | c=2`: one of the alternatives, and all of its terms."""
-    flat = flatten(run.config)
+def meets(flat: Flat, condition: str) -> bool:
+    """Whether a config meets `a=1;b=x | c=2`: one of the alternatives, and all of its terms."""
     return any(all(_holds(flat, term) for term in option.split(";")) for option in condition.split("|"))
 
 
 def compare(groups: Sequence[RunGroup], rows: Sequence[Printed]) -> list[Pair]:
     """Each printed row with each of our groups that meets its conditions, or alone."""
-    pairs = []
+    pairs, flats = [], [flatten(one.runs[0].config) for one in groups]
     for row in rows:
-        own = [one for one in groups if meets(one.runs[0], row.where) and meets(one.runs[0], row.match)]
+        own = [one for one, flat in zip(groups, flats) if meets(flat, row.where) and meets(flat, row.match)]
         pairs += [_pair(row, one) for one in own] or [Pair(row)]
     return pairs
 
@@ -211,7 +210,7 @@ def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
     return out
 
 
-def _holds(flat: dict[str, object], term: str) -> bool:
+def _holds(flat: Flat, term: str) -> bool:
     """Whether `key=value` holds: a part's name, a number as a number, else as written (null: not set), in any case."""
     key, _, wanted = (part.strip() for part in term.partition("="))
     if f"{key}._target_" in flat:

@@ -123,7 +123,8 @@ def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(mak
     built = table(groups)
     assert built.titles[1:4] == ["mse", "mse closed form", "uplink"]
     assert built.raw[0]["mse_closed_form_std"] == 0  # exactly, although 3 * 0.1 / 3 is not 0.1
-    _, sheets, _ = content._pictures(groups)
+    judged = content.qualities(run for one in groups for run in one.runs)
+    _, sheets, _ = content._pictures(groups, judged, ())
     assert [sheet.name for sheet in sheets] == ["mse", "scatter"]
 
 
