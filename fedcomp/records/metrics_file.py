@@ -197,7 +197,8 @@ def _parsed(path: Path, number: int, raw: bytes) -> Line:
         line.update({key: float(value) for key, value in line.pop(NONFINITE, {}).items()})
         line.update({key: list(map(_float, value)) for key, value in line.items() if isinstance(value, list)})
         line["round"] = int(line["round"])
-        if not all(isinstance(value, int | float | list) for value in line.values()):
+        kind = list if path.name == REPETITIONS else int | float
+        if not all(isinstance(value, kind) for key, value in line.items() if key != "round"):
             raise TypeError("a value is no number")
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error

@@ -134,7 +134,8 @@ def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
 def _session(content: dict[str, Any]) -> SessionRecord:
     commits = tuple(Commit(**one) for one in content.pop("commits"))
     texts: dict[str, Any] = {name: tuple(content.pop(name, ())) for name in ("accepted", "forms")}
-    return SessionRecord(**content, commits=commits, **texts)
+    known = {name: value for name, value in content.items() if name in SessionRecord.__dataclass_fields__}
+    return SessionRecord(**known, commits=commits, **texts)  # a later version may record more
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, Fingerprint]:

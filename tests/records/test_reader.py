@@ -80,6 +80,7 @@ def test_values_of_repetitions_come_back_by_round(tmp_path: Path) -> None:
         ('{"rounds": 7}', "is no record"),
         ('{"round": 7, "test/loss": null}', "is no record"),
         ('{"round": 7, "test/loss": "0.5"}', "is no record"),
+        ('{"round": 7, "test/loss": [0.5]}', "is no record"),
         ("[7]", "is no record"),
         ('{"round": 5}', "is of round 5, after a line of round 5"),
         ('{"round": 2}', "is of round 2, after a line of round 5"),

@@ -139,7 +139,7 @@ def test_nothing_to_do_and_wrong_words(tmp_path: Path, capsys: pytest.CaptureFix
 def _provenance(folder: Path, digest: str, version: str) -> None:
     session = {
         "start": "2026-01-01", "host": "here", "device": "cpu", "processor": "x", "threads": 1, "processes": 1,
-        "versions": {"torch": version}, "accepted": [],
+        "versions": {"torch": version}, "accepted": [], "of_a_later_version": 1,
         "commits": [{"folder": "/src/mine", "commit": "0" * 40, "clean": version == "2.11"}],
     }  # fmt: skip
     data = {"train.x": {"digest": digest, "files": 1, "bytes": 9}}

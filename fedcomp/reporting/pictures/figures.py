@@ -17,7 +17,7 @@ from fedcomp.reporting.pictures.axes import x_axis, y_axis
 from fedcomp.reporting.pictures.curves import order, slug
 from fedcomp.reporting.pictures.figure_entry import SHORT, Figure, Limits, parse
 from fedcomp.reporting.pictures.legend import check_room
-from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, split
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, split
 from fedcomp.reporting.pictures.series import each_run, last_number, last_places, last_values, optimum, series, variance
 
 
@@ -120,13 +120,12 @@ def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
                 lines = [series(one, title, figure.x, average=figure.average) for one in own]
             lines = [line for line in lines if len(line.x)]
             if lines:
-                y = y_axis(title, lines, figure.log_y)
-                panels.append(
-                    Panel(
-                        own[0].place, x_axis(figure.x, lines, figure.log_x), y, tuple(lines), figure.lines, figure.marks
-                    )
-                )
+                panels.append(_panel(figure, own[0].place, y_axis(title, lines, figure.log_y), lines))
     return panels
+
+
+def _panel(figure: Figure, title: str, y: Axis, lines: Sequence[Series]) -> Panel:
+    return Panel(title, x_axis(figure.x, lines, figure.log_x), y, tuple(lines), figure.lines, figure.marks)
 
 
 def _circles(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
@@ -157,9 +156,7 @@ def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
                 y = y_axis(metric(key), lines, figure.log_y)
                 if also:
                     y = replace(y, title=f"{y.title} (dashed: {metric(figure.beside[index]).title})")
-                panels.append(
-                    Panel(title, x_axis(figure.x, lines, figure.log_x), y, tuple(lines), figure.lines, figure.marks)
-                )
+                panels.append(_panel(figure, title, y, lines))
     return panels
 
 
