@@ -46,11 +46,13 @@ def test_fedavg_gets_fedavgs_row(commands: list[list[str]], tmp_path: Path, caps
     assert (place / "compare.md").read_text(encoding="utf-8").splitlines()[2:5] == text.splitlines()[2:5]
 
 
-def test_methods_have_a_folder_each_wherever_they_run(commands: list[list[str]], tmp_path: Path) -> None:
-    for more in ([], ["launcher=joblib", "device=cpu"], ["server=adam"], ["--like", "svrg"]):
-        assert compare.main(["digits", *more, "--outputs", str(tmp_path)]) in (0, 2)
-    assert len(list(tmp_path.iterdir())) == 3
-    assert "client.inner_steps=5,20,60" in commands[-1]
+def _named(*overrides: str, like: str = "fedavg") -> str:
+    return compare.own_row(DIGITS, compare.LIKE[like], overrides, None)[1]
+
+
+def test_methods_have_a_folder_each_wherever_they_run() -> None:
+    assert _named() == _named("launcher=joblib", "device=cpu", "threads=2")
+    assert len({_named(), _named("server=adam"), _named("client.batch_size=16"), _named(like="svrg")}) == 4
 
 
 def test_other_code_is_another_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
