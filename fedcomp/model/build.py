@@ -217,6 +217,11 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
             start = hidden_state.buffers(tried)
             first, second = (_tried(one, x)[0] for one in (tried, copy_sharing_frozen(module).train()))
             counts = hidden_state.changed_count(tried, start)
+            constant = None
+            if hidden_state.changed_constant(tried, start) is not None:  # unless filled once, whatever the inputs are
+                filled = hidden_state.buffers(tried)
+                _tried(tried, x[[0] * len(x)])
+                constant = hidden_state.changed_constant(tried, filled)
             hidden_state.set_buffers(tried, start)
             before_again = hidden_state.attributes(tried)  # after a first call, in which it may fill caches
             again, _ = _tried(tried, x)
@@ -234,6 +239,12 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
         raise ValueError(
             f"model {name} writes into its input, which is the run's: take x = x - 1 instead of x -= 1, and no "
             "inplace=True there"
+        )
+    if constant is not None:
+        raise ValueError(
+            f"model {name} changes its buffer {constant} in training, which persistent=False makes a constant: what it "
+            "becomes would be neither kept, nor sent, nor saved; register it without persistent=False, as a statistic "
+            "that is sent, or leave it as it is in training"
         )
     if drawn or not torch.equal(first.nan_to_num(), second.nan_to_num()):
         raise ValueError(

@@ -60,6 +60,16 @@ def changed_count(module: nn.Module, before: list[dict[str, Tensor | None]]) -> 
     return None
 
 
+def changed_constant(module: nn.Module, before: list[dict[str, Tensor | None]]) -> str | None:
+    """The name of a float buffer with persistent=False that differs, by shape or value; None: there is none."""
+    for (path, part), own in zip(module.named_modules(), before, strict=True):
+        for name in sorted(part._non_persistent_buffers_set & own.keys()):
+            value, now = own[name], part._buffers[name]
+            if value is not None and now is not None and value.is_floating_point() and not _same(value, now):
+                return f"{path}.{name}" if path else name
+    return None
+
+
 def _same(one: Any, other: Any) -> bool:
     if one is other:
         return True

@@ -73,6 +73,35 @@ class Two(Net):
         return super().forward(x), x
 
 
+class ChangesAConstant(Net):
+    """Divides by a running scale, which it registers as a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            self.scale.mul_(0.9).add_(0.1 * x.detach().abs().mean())
+        return super().forward(x / self.scale)
+
+
+class ReplacesAConstant(ChangesAConstant):
+    """It is another tensor afterwards, and the outputs do not depend on it."""
+
+    def forward(self, x):
+        self.scale = x.detach().abs().mean()
+        return self.last(x)
+
+
+class FillsAConstant(ChangesAConstant):
+    """The same in every call: a table that is made when it is first needed."""
+
+    def forward(self, x):
+        self.scale.fill_(2.0)
+        return Net.forward(self, x / self.scale)
+
+
 class NoGradient(Net):
     def forward(self, x):
         return super().forward(x).detach()
@@ -100,6 +129,8 @@ class DividesByZero(Net):
         (Double, "^model Double has first.weight in torch.float64, but trained parameters are torch.float32"),
         (TiedByMemory, "two parameters in the same memory, first.weight and second.weight"),
         (Two, "^model Two gives a tuple; it must give one tensor"),
+        (ChangesAConstant, "^model ChangesAConstant changes its buffer scale in training, which persistent=False"),
+        (ReplacesAConstant, "^model ReplacesAConstant changes its buffer scale in training"),
         (NoGradient, "^model NoGradient gives outputs without a gradient"),
     ],
 )
@@ -214,6 +245,7 @@ def test_what_no_seed_repeats_is_refused(module, words: str) -> None:
             "model Squeezes takes no batch of one sample, which a client's last batch can be: its outputs are (3,)",
         ),
         (HeldTwice, ""),
+        (FillsAConstant, ""),
     ],
 )
 def test_what_is_odd_is_said(module, said: str, caplog: pytest.LogCaptureFixture) -> None:
