@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm, Weights
+from fedcomp.client.contract import Batching
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
@@ -33,6 +34,7 @@ from fedcomp.core.validate import check_choice
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.notes import notes
+from fedcomp.evaluation.per_client import PerClient
 from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -91,6 +93,9 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         algorithm.solver.check_tensors(tensors_of(model))
     check_dtype(config.dtype.name, config.precision.name, model)
     batch_size = algorithm.batch_size or config.client.batch_size
+    evaluation = build(config.evaluation)
+    if evaluation is not None:
+        check_kind(config.evaluation, evaluation, PerClient)
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
     simulation = Simulation(
         algorithm=algorithm,
@@ -104,9 +109,10 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         link=Link if config.wire is schema.Wire.counted else WireLink,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
-        per_client=build(config.evaluation),
+        per_client=evaluation,
     )
-    _ = simulation.client_samples  # what cannot be judged is refused now, and not at the first evaluation
+    if simulation.client_samples is not None:  # what cannot be judged is refused now, and not at the first evaluation
+        evaluation.note_left_out(simulation.client_samples, len(parts))
     check_memory(simulation, math.ceil(simulation.expected_cohort), batch_size, device, config.repeats)
     simulation = replace(
         simulation,
@@ -254,6 +260,12 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:  # of the group, or of the algorithm's own YAML
         check_kind(config.client, algorithm.solver, LocalSolver)
+        batching = algorithm.solver.batching
+        if not isinstance(batching, Batching):
+            raise ValueError(
+                f"client={name_of(algorithm.solver)}: batching is a {type(batching).__name__}, but must be a property "
+                "that returns a Batching (from fedcomp.client import Batching)"
+            )
     if "batch_size" not in config.client:
         raise ValueError("client.batch_size is missing: its YAML needs `batch_size: ...`, the samples of a local step")
     check_choice("algorithm.weights", algorithm.weights, get_args(Weights))

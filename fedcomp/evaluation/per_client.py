@@ -9,6 +9,7 @@ so that this is the accuracy to be expected on a client's own data. It costs no 
 Shape legend: N clients, n samples, B batch, G groups of samples, O outputs.
 """
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,6 +21,7 @@ from torch import Tensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.loss import SOME_TOKENS, num_correct, squared_error
 
+log = logging.getLogger("fedcomp")
 Source = Literal["test", "train"]
 PREFIX = "per_client"
 """Of the metrics' names."""
@@ -119,6 +121,15 @@ class PerClient:
                 "neither one class each, nor owners that are clients; take evaluation.data=train"
             )
         return _by_class(dataset, labels[order.cpu()], client, len(sizes), device)
+
+    def note_left_out(self, judged: ClientSamples, num_clients: int) -> None:
+        """Say how many of N clients are judged, unless it is all of them."""
+        if len(judged.clients) < num_clients:
+            log.warning(
+                f"evaluation=per_client judges {len(judged.clients):,} of {num_clients:,} clients: the others have no "
+                "test samples, of their owner or classes",
+                extra={"note": True},
+            )
 
 
 def scores(task: str, outputs: Tensor, y: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
@@ -16,6 +17,7 @@ from fedcomp.simulation.evaluation import client_values
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.looped import looped
+from tests.refused import one_line_error
 
 CPU = torch.device("cpu")
 SKEWED = ("num_clients=13", "partition=dirichlet", "partition.alpha=0.2")
@@ -161,6 +163,28 @@ def test_repetitions(fedcomp, tmp_path: Path) -> None:
         assert each[0] == pytest.approx(alone[name], abs=1e-6)
         assert each[0] != each[1]
         assert mean[name] == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def owned(num_tested: int) -> Dataset:
+    """Five owners of four training samples each, of whom the first few have test samples."""
+    return _owned([*range(5)] * 4, [*range(num_tested)] * 4)
+
+
+def test_it_is_said_if_not_all_are_judged(caplog: pytest.LogCaptureFixture) -> None:
+    line = "evaluation=per_client judges 2 of 5 clients: the others have no test samples, of their owner or classes"
+    for num_tested, data, said in ((2, "test", [line]), (5, "test", []), (2, "train", [])):
+        caplog.clear()
+        config = compose(["partition=natural", "num_clients=null", "evaluation=per_client", f"evaluation.data={data}"])
+        config.dataset = OmegaConf.create({"_target_": f"{__name__}.owned", "num_tested": num_tested})
+        build_simulation(config, CPU)
+        assert [text for text in caplog.messages if "judges" in text] == said
+
+
+def test_an_evaluation_of_another_kind_is_one_line() -> None:
+    config = compose(["num_clients=2"])
+    config.evaluation = OmegaConf.create({"_target_": "collections.Counter"})
+    with one_line_error("^collections.Counter made a Counter, which is no PerClient: let its class inherit from"):
+        build_simulation(config, CPU)
 
 
 @looped(
