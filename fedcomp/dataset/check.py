@@ -98,6 +98,8 @@ def _check_types(dataset: Dataset) -> None:
             raise ValueError(
                 f"{where}: {name} is a {type(value).__name__}, but must be a tensor, as torch.as_tensor makes it"
             )
+        if value is not None and value.layout is not torch.strided:
+            raise ValueError(f"{where}: {name} is a sparse tensor, but must be a dense one: give {name}.to_dense()")
         if value is not None and value.requires_grad:
             raise ValueError(f"{where}: {name} requires gradients, which are those of the model: give {name}.detach()")
     if not is_whole(dataset.num_outputs) or dataset.num_outputs < 1:

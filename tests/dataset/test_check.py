@@ -83,6 +83,15 @@ def test_good_datasets_pass():
             with_train(CLASSES, x=torch.zeros(4, 3, requires_grad=True)),
             r"train.x requires gradients, which are those of",
         ),
+        (
+            with_train(CLASSES, x=torch.eye(4, 3).to_sparse()),
+            r"train.x is a sparse tensor, but must be a dense one: give train.x.to_dense\(\)",
+        ),
+        (
+            replace(CLASSES, test=replace(CLASSES.test, y=torch.tensor([0, 1]).to_sparse())),
+            r"test.y is a sparse tensor",
+        ),
+        (replace(CLASSES, mean=torch.zeros(3).to_sparse()), r"mean is a sparse tensor"),
         (with_train(CLASSES, owner=["ann"] * 4), r"dataset=mine: train.owner is a list, but must be a tensor"),
         (replace(CLASSES, std=[1.0]), r"dataset=mine: std is a list, but must be a tensor"),
         (replace(CLASSES, num_outputs=2.0), r"dataset=mine: num_outputs is 2.0, but must be a whole number, 1 or more"),
