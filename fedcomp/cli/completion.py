@@ -44,7 +44,7 @@ SCRIPTS = {
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),
     "fedcomp-export": Script(("--merge", "--config-dir", "--trust-code")),
     "fedcomp-join": Script(("--client", "--server", "--key", "--config-dir", "--patience"), REMOTE),
-    "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
+    "fedcomp-replay": Script(("--target", "--out", "--partial", "--config-dir"), ("network",)),
     "fedcomp-report": Script(
         (
             *("--out", "--target", "--against", "--no-paper-counts", "--front", "--wandb", "--every-picture"),

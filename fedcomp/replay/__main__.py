@@ -19,6 +19,7 @@ examples:
   fedcomp-replay outputs/grid network=lte,5g --target 0.9            two; seconds until 90 % test accuracy
   fedcomp-replay outputs/grid network=lte network.seconds_per_gradient=0,1e-3,1e-2
   fedcomp-replay outputs/grid network=csv network.path=rates.csv --out outputs/measured
+  fedcomp-replay outputs/grid --config-dir mine network=mine         one of your own
   fedcomp-report outputs/measured                                    curves against seconds, tables, one page
 
 Runs must have traffic.npz, which a run with a network or with record_traffic=true writes. Their times are exactly those
@@ -40,21 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", metavar="[METRIC=]VALUE", help="seconds until a run is as good: 0.9, test/loss=0.3")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the replayed runs below this folder")
     parser.add_argument("--partial", action="store_true", help="also unfinished runs, up to their last checkpoint")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     given = parser.parse_intermixed_args(argv)
-    return exit_status(lambda: _replay(given.words, given.target, given.out, given.partial))
+    return exit_status(lambda: _replay(given.words, given.target, given.out, given.partial, given.config_dir))
 
 
 SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total")
 """Columns of the table, beside the runs' main metric and their seeds."""
 
 
-def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool) -> int:
+def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool, config_dir: Path | None) -> int:
     from fedcomp.display.units import counted  # the rest takes seconds
     from fedcomp.records.reader import read_runs
     from fedcomp.replay.networks import networks
     from fedcomp.replay.replayed import destination, replayed, write
 
-    named = networks([word for word in words if word.startswith(("network=", "network."))])
+    named = networks([word for word in words if word.startswith(("network=", "network."))], config_dir)
     paths = [word for word in words if not word.startswith(("network=", "network."))]
     if not paths:
         raise ValueError("no run: give the folder of one, or one that holds runs (outputs/<name>)")

@@ -3,12 +3,13 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
-from fedcomp.config.instantiate import build, check_keys
+from fedcomp.config.instantiate import build, check_keys, check_kind
 from fedcomp.config.schema import with_contents
 from fedcomp.network.links.contract import Network
 
@@ -32,25 +33,29 @@ class NamedNetwork:
         return {"_target_": given.pop("network"), **given}
 
 
-def networks(words: Sequence[str]) -> list[NamedNetwork]:
+def networks(words: Sequence[str], config_dir: Path | None = None) -> list[NamedNetwork]:
     """Every combination of the comma-separated values of `network=` and `network.<option>=`.
 
-    Raises ValueError: an unknown network or option, a wrong value, a deadline, or no network.
+    Args:
+        config_dir: of networks of one's own.
+    Raises:
+        ValueError: an unknown network or option, a wrong value, a deadline, or no network.
     """
     choices = [
         [f"{key}={value}" for value in _values(text)] for key, _, text in (word.partition("=") for word in words)
     ]
     if not any(word.startswith("network=") for word in words):
         raise ValueError("no network: give network=<name>, such as network=lte; fedcomp --help network lists them")
-    return [_one(tuple(chosen)) for chosen in itertools.product(*choices)]
+    return [_one(tuple(chosen), config_dir) for chosen in itertools.product(*choices)]
 
 
-def _one(words: tuple[str, ...]) -> NamedNetwork:
-    config = compose(words)
+def _one(words: tuple[str, ...], config_dir: Path | None) -> NamedNetwork:
+    config = compose(words, config_dir)
     check_keys(config)
     network = build(config.network)
     if network is None:
         raise ValueError("network=none has no clock: give another network; fedcomp --help network lists them")
+    check_kind(config.network, network, Network)
     if network.deadline is not None:
         raise ValueError(
             f"network.deadline={network.deadline} changes who learns: a replay cannot say what a run under it would do"

@@ -71,11 +71,26 @@ def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None
     if "algorithm=fednova" in command and "compressor=" not in command:
         assert last["bpp/uplink"] == 32 * (2410 + 1) / 2410
         assert last["bpp/downlink"] == 16
+    if "network=remote" in command:  # the server waits for the far client: its round trip, and the model down
+        assert last["time/total"] > 15 * (0.6 + 32 * 2410 / 5e6)
+
+
+def test_finished_runs_are_timed_on_a_network_of_your_own(fedcomp, outside: Path) -> None:
+    from fedcomp.replay.__main__ import main
+
+    write(PAGE, outside)
+    short = ("rounds=2", "num_clients=5", "quiet=true", "pictures=false")
+    assert fedcomp(*short, "record_traffic=true", f"output_root={outside / 'plain'}") == 0
+    assert fedcomp("--config-dir", "mine", *short, "network=remote", f"output_root={outside / 'timed'}") == 0
+    given = ("--config-dir", "mine", "network=remote", "--out", str(outside / "replayed"))
+    assert main([str(outside / "plain"), *given]) == 0
+    timed, replayed = (read_lines(next((outside / name).rglob("metrics.jsonl"))) for name in ("timed", "replayed"))
+    assert [line["time/total"] for line in replayed] == [line["time/total"] for line in timed]
 
 
 def test_every_kind_of_part_is_written_out() -> None:
     kinds = {"compressor": "quarter", "algorithm": "fednova", "model": "residual", "dataset": "spirals"}
-    kinds |= {"partition": "zipf", "participation": "pairs", "client": "distilling"}
+    kinds |= {"partition": "zipf", "participation": "pairs", "client": "distilling", "network": "remote"}
     for group, name in kinds.items():
         assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= files(PAGE).keys()
         assert any(f"{group}={name}" in command for command in _commands())

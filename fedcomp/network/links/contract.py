@@ -84,7 +84,10 @@ class Network(CheckedOptions, ABC):
         """The links of N clients. Raises ValueError: there are none for so many."""
 
     def checked_links(self, num_clients: int) -> Links:
-        """`links`, also those of the user's own network. Raises ValueError: as `links`, or a time would be none."""
+        """`links`, also those of the user's own network.
+
+        Raises ValueError: as `links`, a time would be none, or links are other ones when they are asked for again.
+        """
         links = self.links(num_clients)
         if not isinstance(links, Links):
             raise ValueError(f"{self.name}: links returned a {type(links).__name__}, but must return Links (self.made)")
@@ -100,6 +103,13 @@ class Network(CheckedOptions, ABC):
                 raise ValueError(
                     f"{self.name}: links.{name} is {values[wrong[0]]} for client {wrong[0]}, but must be {allowed}"
                 )
+        again = links if type(self).__module__.startswith("fedcomp.") else self.links(num_clients)
+        pairs = [(getattr(links, name), getattr(again, name)) for name in ("down", "up", "rtt", "work")]
+        if not all(np.array_equal(one, other) for one, other in pairs):
+            raise ValueError(
+                f"{self.name}: links are other ones when they are asked for again, also by a resumed run: draw them by "
+                'a key, as in Key(("mine", self.seed)).normal(torch.arange(num_clients), 1)'
+            )
         return links
 
     @property

@@ -202,6 +202,10 @@ test_ones_own_links = refused(
             {"make": lambda one: PLAIN.made(one, one[1:], one, one)},
             r"links.up is \(2,\), but must be a NumPy array \[3",
         ),
+        (
+            {"make": lambda one: PLAIN.made(one * np.random.default_rng().uniform(1, 2), one, one, one)},
+            r"^network=test_kinds: links are other ones when they are asked for again, .*: draw them by a key",
+        ),
         ({"make": lambda one: PLAIN.made(one, [1e6] * 3, one, one)}, r"links.up is a list, but must be a NumPy array"),
     ],
     lambda make: Own(make=make).checked_links(3),
