@@ -208,6 +208,7 @@ def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResul
     at = Position(loop.theta.clone(memory_format=torch.contiguous_format), loop.stats.clone())
     slots = tuple(slot.clone() for slot in memory[:-1]) if memory else solver.init(at.theta)
     loss = at.theta.new_zeros(at.theta.shape[0])
+    step, kept = -1, [slot._version for slot in slots]
     for step, gradient in enumerate(solver.gradients(data, at, loop.grad_fn or data.gradient)):
         num_rows = gradient.grad.shape[0]  # those who are done are the last rows
         grad = gradient.grad if solver.clip_norm is None else clip(gradient.grad, solver.clip_norm)
@@ -215,21 +216,21 @@ def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResul
         if memory:
             made = memory[-1][:num_rows] + step
             coefficients = solver.stacked_coefficients(made, loop.lr).to(grad.dtype).unbind()
-        written, kept = at.theta._version, [slot._version for slot in slots]
+        written = at.theta._version
         solver.update(at.theta[:num_rows], grad, tuple(slot[:num_rows] for slot in slots), coefficients)
         if at.theta._version == written:
             raise ValueError(
                 f"client={name_of(solver)}: update leaves theta as it was, so that nothing would be learnt: it changes "
                 "theta in place, as theta.add_(grad, alpha=coefficients[0]) does"
             )
-        if kept and kept == [slot._version for slot in slots]:
-            raise ValueError(
-                f"client={name_of(solver)}: update leaves its memories as they were, so that it remembers nothing: it "
-                "changes them in place, as slots[0].mul_(0.9).add_(grad) does"
-            )
         loss[:num_rows].add_(gradient.loss)
         if at.stats.shape[1]:
             at.stats[:num_rows].copy_(gradient.stats)
+    if step >= 0 and kept and kept == [slot._version for slot in slots]:
+        raise ValueError(
+            f"client={name_of(solver)}: update leaves its memories as they were, so that it remembers nothing: it "
+            "changes them in place, as slots[0].mul_(0.9).add_(grad) does"
+        )
     num_steps = data.num_steps(solver.batching)
     after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
     return LocalResult(at.theta, at.stats, loss / num_steps.clamp(min=1), after)

@@ -38,13 +38,8 @@ class Cohort:
 
     def check(self, num_clients: int) -> None:
         """Raise ValueError unless it is a cohort of so many clients, on the CPU, as a participation must draw it."""
+        self.check_clients(num_clients)
         clients, weight = self.clients, self.weight
-        ascending = not any(map(operator.ge, clients, clients[1:]))
-        if not ascending or (clients and not 0 <= clients[0] <= clients[-1] < num_clients):
-            raise ValueError(
-                f"the participation drew clients {listed(clients)}, but a cohort is ascending, without repetition, "
-                f"and of 0 to {num_clients - 1}"
-            )
         if self.ids.dtype != torch.int64 or self.ids.tolist() != list(clients):
             raise ValueError(
                 f"the participation drew ids {listed(self.ids.tolist())} of {self.ids.dtype}, but clients "
@@ -55,6 +50,16 @@ class Cohort:
             raise ValueError(
                 f"the participation gives {self.size} clients the weights {listed(weight.tolist())} ({weight.dtype}), "
                 "but each needs one finite float32, 0 or more"
+            )
+
+    def check_clients(self, num_clients: int) -> None:
+        """The part of `check` that reads no tensor, for which a round of a GPU would wait."""
+        clients = self.clients
+        ascending = not any(map(operator.ge, clients, clients[1:]))
+        if not ascending or (clients and not 0 <= clients[0] <= clients[-1] < num_clients):
+            raise ValueError(
+                f"the participation drew clients {listed(clients)}, but a cohort is ascending, without repetition, "
+                f"and of 0 to {num_clients - 1}"
             )
 
     def is_all_of(self, num_clients: int) -> bool:

@@ -172,8 +172,7 @@ class Simulation:
     def cohort(self, index: int) -> Cohort:
         """The cohort of round `index`, on the run's device. Raises ValueError: a rule of the user's own drew none."""
         drawn = self.participation.sample(self.round_key(index).fold_in("participation"), self.importance, index)
-        if not type(self.participation).__module__.startswith("fedcomp."):
-            drawn.check(len(self.importance))
+        drawn.check_clients(len(self.importance))
         return drawn.to(self.device)
 
     def participation_metrics(self, index: int) -> dict[str, float]:

@@ -117,7 +117,7 @@ REPLAYS = [  # (vector, seed, L) -> bits down for an agent that replays P messag
     ("per_agent", "sent", 2, lambda last: last * (64 + 64), 0),
     ("per_agent", "derived", 1, lambda last: last * (32 + 3), 0),
 ]
-SCHEDULE = ((0, 1, 2), (1, 2, 5), (5,), (3, 4), (3, 4, 5), (0, 1, 2, 3, 4, 5, 6), (6, 0))
+SCHEDULE = ((0, 1, 2), (1, 2, 5), (5,), (3, 4), (3, 4, 5), (0, 1, 2, 3, 4, 5, 6), (0, 6))
 
 
 class Scheduled:

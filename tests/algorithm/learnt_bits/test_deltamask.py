@@ -29,6 +29,7 @@ class Still(Adam):
     def update(self, theta, grad, slots, coefficients) -> None:
         """Stay."""
         theta.add_(grad, alpha=0.0)
+        slots[0].mul_(1.0)
 
 
 def test_all_flips_without_error_are_fedpm(monkeypatch: pytest.MonkeyPatch) -> None:
