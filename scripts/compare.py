@@ -71,11 +71,11 @@ def _compare(given: argparse.Namespace) -> int:
     began = replace(base, rate=given.rate or base.rate, steps=given.steps or base.steps)
     row, method = own_row(others, began, given.overrides, given.config_dir)
     name = f"compare_{given.task}_{method}"
+    row = replace(row, words=[*row.words, f"name={name}", f"output_root={given.outputs}"])
     place = given.outputs / name / "compare"
     search = replace(
         others,
         name=name,
-        commands=[f"{others.commands[0]} name={name} output_root={given.outputs}"],
         options=[*dict.fromkeys([*others.options, row.rate, row.steps])],
         records=lambda search: Folder(place)[search],
     )
@@ -89,7 +89,10 @@ def _compare(given: argparse.Namespace) -> int:
     runs = of_choices(search, records, [row])
     if not runs:
         raise ValueError(_why_no_row(search, row, records, given.label) + f"\n\n{tried}" * bool(records))
-    text = _page(others, search, row, runs, given.label)
+    steps, rate = choices(search, records, [row])[row.label] or (0, 0.0)  # there is one, or there were no runs
+    accuracy = spread([last_accuracy(one) for one in runs], "{:.1f}".format, 100)
+    found = f"{accuracy} % with {row.rate}={rate:g} {row.steps}={row.value(steps)}, of {len(records)} runs."
+    text = f"{given.label}: {found}\n\n{_tables(others, runs, given.label, (steps, rate))}"
     (place / "compare.md").write_text(f"{text}\n\n{tried}\n", encoding="utf-8")
     draw_curves(_with_others(others, runs, given.label), others.task, place / "compare.png", given.label)
     print(f"{text}\n\nThe same with its trials: {place / 'compare.md'}, and the picture: {place / 'compare.png'}")
@@ -109,6 +112,8 @@ def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str
         if not isinstance(OmegaConf.select(config, option), int | float):
             raise ValueError(f"{what} {option} is no number of this method: give {what} the name of the option it has")
     began = float(OmegaConf.select(config, base.rate))
+    if began <= 0:
+        raise ValueError(f"{base.rate}={began:g}, from which the search begins, must be above 0")
     middle = min(LADDER[1:-1], key=lambda one: abs(math.log(one / began)))
     searched = tuple(f"{option}=" for option in (base.rate, base.steps))
     words = [word for word in overrides if not word.startswith(searched)]
@@ -141,16 +146,13 @@ def _with_others(others: Search, runs: Records, label: str) -> Records:
     return replace(runs, runs=[*of_choices(others, COMMITTED[others]), *own])
 
 
-def _page(others: Search, search: Search, row: Row, runs: Records, label: str) -> str:
-    """A sentence on the method, and the tables."""
+def _tables(others: Search, runs: Records, label: str, choice: tuple[int, float]) -> str:
+    """The page's tables, with these runs in bold; `choice`: their local steps and rate."""
     whole, task = _with_others(others, runs, label), others.task
-    steps, rate = choices(search, runs_of_all := search.records(search), [row])[row.label] or (0, 0.0)
-    picks = {**choices(others, COMMITTED[others]), label: (steps, rate)}
-    accuracy = spread([last_accuracy(one) for one in runs], "{:.1f}".format, 100)
-    head = f"{label}: {accuracy} % with {row.rate}={rate:g} {row.steps}={row.value(steps)}, of {len(runs_of_all)} runs."
-    table = results(whole, task, choice_columns(picks)).replace(f"| {label} |", f"| **{label}** |")
+    columns = choice_columns({**choices(others, COMMITTED[others]), label: choice})
+    table = results(whole, task, columns).replace(f"| {label} |", f"| **{label}** |")
     both = leaders(whole, task, "in both directions", "bits/total", 1.0)
-    return "\n\n".join([head, table, both, leaders(whole, task, "up", "bits/uplink", 0.1)])
+    return "\n\n".join([table, both, leaders(whole, task, "up", "bits/uplink", 0.1)])
 
 
 if __name__ == "__main__":

@@ -184,10 +184,9 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     if network is None and not config.record_traffic:
         return None
     num_clients, repeated = len(simulation.shards.sizes), config.repeats > 1
-    if network is not None:
-        check_kind(config.network, network, Network)
-    else:
+    if network is None:
         return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
+    check_kind(config.network, network, Network)
     links, repetitions = network.checked_links(num_clients), []
     fit.check_deadline(simulation.algorithm, network, simulation.model)
     participation = simulation.participation
@@ -306,7 +305,7 @@ def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[to
     check_parts(parts, num_samples, config.num_clients)
     if not type(partition).__module__.startswith("fedcomp."):
         again = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
-        if not all(map(torch.equal, parts, again)):
+        if len(again) != len(parts) or not all(map(torch.equal, parts, again)):
             raise ValueError(f"{name} deals other samples by the same key, also to a resumed run: {KEYED}")
     left = num_samples - sum(map(len, parts))
     if left and not repetition:

@@ -54,7 +54,8 @@ def _lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
     for number, raw in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), start=1):
         try:
             line = json.loads(raw)
-            assert {"folder", key} <= line.keys()
-        except (ValueError, AttributeError, AssertionError) as error:
+            if not {"folder", key} <= line.keys():
+                raise ValueError(f"there is no {key} or no folder")
+        except (ValueError, AttributeError) as error:
             raise ValueError(f"{path}, line {number} is damaged: {raw[:60]!r}; remove it to read the rest") from error
         yield line

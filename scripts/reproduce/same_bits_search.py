@@ -92,7 +92,7 @@ class Search(Experiment):
         runs, start = self.records(self).where(label=row.label), self._start(row)
         short = [f"seed={','.join(TRIALS)}", "rounds=40", f"max_bits={self.task.max_bits / 4:g}", "eval_every=40"]
         tried = scores(row, runs)
-        if not tried:
+        if any((number, rate) not in tried for number in LOCAL_STEPS for rate in row.first_rates):  # also if stopped
             rates = ",".join(f"{rate:g}" for rate in row.first_rates)
             steps = ",".join(row.value(number) for number in LOCAL_STEPS)
             return [*start, f"{row.rate}={rates}", f"{row.steps}={steps}", *short]
@@ -100,7 +100,10 @@ class Search(Experiment):
             if rate := next_rate({one: score for (steps, one), score in tried.items() if steps == number}):
                 return [*start, f"{row.rate}={rate:g}", f"{row.steps}={row.value(number)}", *short]
         best = chosen(row, runs, self.task)
-        if best is None or {run.about["seed"] for run in final(row, runs, *best)} == set(SEEDS):
+        if best is None:
+            return []
+        ended = {run.about["seed"] for run in final(row, runs, *best) if run.about["state"] != "unfinished"}
+        if ended == set(SEEDS):
             return []
         return self._runs(row, *best)
 

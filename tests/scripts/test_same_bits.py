@@ -1,5 +1,6 @@
 """Accuracy for equal bits: rates and steps follow from trials, ties and chance from the runs, and budgets are kept."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -114,11 +115,18 @@ def test_commands_follow_from_the_records() -> None:
     assert {"client.lr=0.01", "client.steps=60", "seed=10,11"} <= set(search.next_command(FEDAVG))
     records[0] = Records(_trials(inside | edge | {(60, 0.01): 0.75}))
     assert {"client.lr=0.1", "client.steps=5", "seed=0,1,2"} <= set(search.next_command(FEDAVG))
+    records[0] = Records(_trials({setting: score for setting, score in inside.items() if setting[0] == 5}))
+    assert search.next_command(FEDAVG) == first  # the trials were stopped before those of more steps
+    records[0] = Records(_trials(inside | edge | {(60, 0.01): 0.75}))
     done = [_run(0.1, 5, seed, 0.9) for seed in (0, 1, 2)]
+    stopped = Records([*records[0].runs, *done[:2], _run(0.1, 5, 2, 0.5, "unfinished")])
+    search_on = replace(search, records=lambda search: stopped)
+    assert search_on.next_command(FEDAVG) == search.next_command(FEDAVG)  # the third run goes on
     records[0] = Records([*records[0].runs, *done])
     assert search.next_command(FEDAVG) == []
     assert list(final(FEDAVG, records[0], 5, 0.1)) == done
-    alone = {(5, rate): score for rate, score in ((0.03, 0.7), (0.1, 0.8), (0.3, 0.6))}
+    alone = {(steps, rate): score for steps in (20, 60) for rate, score in ((0.03, 0.2), (0.1, 0.3), (0.3, 0.2))}
+    alone |= {(5, rate): score for rate, score in ((0.03, 0.7), (0.1, 0.8), (0.3, 0.6))}
     records[0] = Records([*_trials(alone), _run(0.1, 5, 0, 0.1, "failed")])  # so that the best is now at the edge
     assert {"client.lr=0.01", "client.steps=5", "seed=10,11"} <= set(search.next_command(FEDAVG))
     records[0] = Records()

@@ -99,7 +99,7 @@ class Network(CheckedOptions, ABC):
             rate = name in ("down", "up")
             wrong = np.flatnonzero(~(values > 0 if rate else (values >= 0) & (values < np.inf)))
             if len(wrong):
-                allowed = "above 0, in bit/s" if rate else "0 or more"
+                allowed = "above 0, in bit/s" if rate else "0 or more, and finite"
                 raise ValueError(
                     f"{self.name}: links.{name} is {values[wrong[0]]} for client {wrong[0]}, but must be {allowed}"
                 )
