@@ -4,12 +4,11 @@ Shape legend: M clients of a chunk, A of them still at work, D parameters, C run
 F coefficients of a step.
 """
 
-import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, final
 
 import torch
 from torch import Tensor
@@ -52,11 +51,6 @@ class LocalSolver(CheckedOptions, ABC):
     lr_final: Annotated[float, Within("[0, 1]", "a share of client.lr")] = 0.0
     proximal: Annotated[float, Within("[0, inf)")] = 0.0
     prefix = "client."
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "run" in vars(cls):
-            cls.run = _checked(cls.run)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -176,6 +170,7 @@ class LocalSolver(CheckedOptions, ABC):
         like = steps.new_zeros(steps.shape, dtype=torch.float64)
         return torch.stack([like + coefficient for coefficient in found])
 
+    @final
     def run(
         self,
         data: LocalData,
@@ -185,7 +180,7 @@ class LocalSolver(CheckedOptions, ABC):
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
-        """Train the chunk's clients on their own data.
+        """Train the chunk's clients on their own data: with the schedule, the hook and the memories of every solver.
 
         Args:
             data: the chunk. theta: [M, D] and stats: [M, C], where each starts; left as they are.
@@ -234,28 +229,6 @@ def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResul
     num_steps = data.num_steps(solver.batching)
     after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
     return LocalResult(at.theta, at.stats, loss / num_steps.clamp(min=1), after)
-
-
-def _checked(run: Callable[..., LocalResult]) -> Callable[..., LocalResult]:
-    """`run` of a solver that overrides it, whose result must be a `LocalResult` with a row for each client."""
-
-    @functools.wraps(run)
-    def checked(solver: LocalSolver, data: LocalData, theta: Tensor, stats: Tensor, *more: Any, **named: Any) -> Any:
-        result = run(solver, data, theta, stats, *more, **named)
-        where = f"client={name_of(solver)}: run"
-        if not isinstance(result, LocalResult):
-            raise ValueError(
-                f"{where} returned a {type(result).__name__}, but must return LocalResult(theta, stats, loss), the "
-                "parameters after training first (from fedcomp.client import LocalResult)"
-            )
-        for name, shape in (("value", theta.shape), ("stats", stats.shape), ("loss", theta.shape[:1])):
-            given = getattr(result, name)
-            if not isinstance(given, Tensor) or given.shape != shape:
-                what = tuple(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
-                raise ValueError(f"{where} returned as {name} {what}, but must return a tensor {tuple(shape)}")
-        return result
-
-    return checked
 
 
 def add_scaled_(theta: Tensor, direction: Tensor, coefficient: float | Tensor) -> None:

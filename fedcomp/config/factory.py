@@ -259,16 +259,27 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     check_kind(config.algorithm, algorithm, Algorithm)
     if algorithm.solver is not None:  # of the group, or of the algorithm's own YAML
         check_kind(config.client, algorithm.solver, LocalSolver)
-        batching = algorithm.solver.batching
-        if not isinstance(batching, Batching):
-            raise ValueError(
-                f"client={name_of(algorithm.solver)}: batching is a {type(batching).__name__}, but must be a property "
-                "that returns a Batching (from fedcomp.client import Batching)"
-            )
+        _check_solver(algorithm.solver)
     if "batch_size" not in config.client:
         raise ValueError("client.batch_size is missing: its YAML needs `batch_size: ...`, the samples of a local step")
     check_choice("algorithm.weights", algorithm.weights, get_args(Weights))
     return algorithm
+
+
+def _check_solver(solver: LocalSolver) -> None:
+    """Raise ValueError for one of the user's own without a `Batching`, or with a `run` that would leave hooks out."""
+    where = f"client={name_of(solver)}"
+    if not isinstance(solver.batching, Batching):
+        raise ValueError(
+            f"{where}: batching is a {type(solver.batching).__name__}, but must be a property that returns a Batching "
+            "(from fedcomp.client import Batching)"
+        )
+    if type(solver).run is not LocalSolver.run:
+        raise ValueError(
+            f"{where}: run is the same for all solvers, as it has the algorithm's correction of the gradients, "
+            "client.schedule, client.clip_norm and client.proximal: override `gradients`, which gives each step's "
+            "direction, or `update`, which makes the step"
+        )
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:

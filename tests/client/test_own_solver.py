@@ -1,12 +1,12 @@
-"""What the properties and methods of a local solver of one's own must return."""
+"""What a local solver of one's own must be."""
 
 import torch
 from omegaconf import OmegaConf
 
-from fedcomp.client import LocalResult
+from fedcomp.client.contract import LocalLoop
+from fedcomp.client.solver import step_by_step
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from tests.client.linear_regression import START, agents, run
 from tests.client.test_kinds import Own
 from tests.looped import looped
 from tests.refused import one_line_error
@@ -20,37 +20,22 @@ class Lists(Own):
         return [self.batch_size]
 
 
-def test_a_batching_that_is_none_is_one_line() -> None:
-    config = compose(["num_clients=2", "rounds=1"])
-    config.client = OmegaConf.create({"_target_": f"{__name__}.Lists", "lr": 0.1, "batch_size": 10})
-    with one_line_error("^client=test_own_solver: batching is a list, but must be a property that returns a Batching"):
-        build_simulation(config, torch.device("cpu"))
-
-
-class Returns(Own):
-    """Its `run` returns what a test asks for."""
-
-    what: object = None
+class Runs(Own):
+    """Its `run` leaves out the algorithm's correction of the gradients."""
 
     def run(self, data, theta, stats, progress, grad_fn=None, memory=()):
-        return type(self).what
+        return step_by_step(LocalLoop(self, data, theta, stats, self.lr, None))
 
 
 @looped(
-    "what, words",
+    "kind, words",
     [
-        (START, "run returned a Tensor, but must return LocalResult"),
-        (LocalResult(START, torch.zeros(4, 0), torch.zeros(4)), r"run returned as value \(\d+,\), but must return a"),
-        (LocalResult(START.expand(4, -1), None, torch.zeros(4)), "run returned as stats a NoneType, but must"),
-        (LocalResult(START.expand(4, -1), torch.zeros(4, 0), torch.zeros(())), r"loss \(\), but .* a tensor \(4,\)"),
+        (Lists, "batching is a list, but must be a property that returns a Batching"),
+        (Runs, "run is the same for all solvers, .*: override `gradients`"),
     ],
 )
-def test_a_run_that_returns_something_else_is_one_line(what: object, words: str) -> None:
-    Returns.what = what
-    with one_line_error(f"^client=test_own_solver: .*{words}"):
-        run(Returns(lr=0.1), agents())
-
-
-def test_what_a_run_of_ones_own_returns_is_left_as_it_is() -> None:
-    Returns.what = LocalResult(START.expand(4, -1), torch.zeros(4, 0), torch.zeros(4))
-    assert run(Returns(lr=0.1), agents()) is Returns.what.value
+def test_what_is_no_solver_is_one_line(kind: type, words: str) -> None:
+    config = compose(["num_clients=2", "rounds=1"])
+    config.client = OmegaConf.create({"_target_": f"{__name__}.{kind.__name__}", "lr": 0.1, "batch_size": 10})
+    with one_line_error(f"^client=test_own_solver: {words}"):
+        build_simulation(config, torch.device("cpu"))
