@@ -12,13 +12,15 @@ log = logging.getLogger("fedcomp")
 
 UPDATES = torch.tensor([[0.1, -0.2, 0.3, 0.05], [0.2, -0.1, 0.1, 0.3]])
 """[2, D] changes of a model of zeros."""
+MODEL = torch.tensor([40.0, -70.0, 90.0, 110.0])
+"""[D] a model far from the length of a step."""
 
 
 def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
     """The optimizer itself. One that goes against the update, or whose memory stays as it was, is said.
 
-    Raises ValueError: a step is no (float32 [D], slots), is not finite, writes into what it is given, or is another one
-    when it is made again.
+    Raises ValueError: a step is no (float32 [D], slots), is not finite, writes into what it is given, is another one
+    when it is made again, or is the model after the step.
     """
     if type(optimizer).__module__.startswith("fedcomp."):
         return optimizer
@@ -47,6 +49,9 @@ def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
         if number == 0:
             _note(where, float(step @ update), slots, new)
         slots = new
+    step, _ = optimizer.step(UPDATES[0].clone(), optimizer.init(MODEL.clone()))
+    if float(step @ MODEL) > 0.5 * float(MODEL @ MODEL):
+        raise ValueError(f"{where}: step returned the model after the step, but must return what is added to the model")
     return optimizer
 
 

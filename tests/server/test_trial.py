@@ -58,6 +58,20 @@ def test_a_step_that_is_none_is_refused(made, words: str) -> None:
         tried(Own(made))
 
 
+class Moved(Own):
+    """Its memory is the model, as a decay of the weights needs it."""
+
+    def init(self, theta):
+        return (theta,)
+
+
+def test_a_step_that_is_the_model_is_refused() -> None:
+    decayed = lambda update, slots: update - 0.01 * slots[0]  # noqa: E731
+    tried(Moved(lambda update, slots: (decayed(update, slots), (slots[0] + decayed(update, slots),))))
+    with one_line_error("server=test_trial: step returned the model after the step, but must return what is added"):
+        tried(Moved(lambda update, slots: (slots[0] + update, (slots[0] + update,))))
+
+
 def test_a_memory_of_no_tensors_is_refused() -> None:
     with one_line_error("init must return a tuple of tensors, its memory"):
         tried(Own(momentum, [0.0]))
