@@ -1,4 +1,4 @@
-"""The contract of a tracker, which shows a run elsewhere, and `Jsonl`, the tracker that adds nothing.
+"""What a tracker is, which shows a run elsewhere.
 
 The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_file.py`, `records/status.py`); a tracker
 gets the same lines and may show them elsewhere. A run is complete without one.
@@ -7,7 +7,7 @@ gets the same lines and may show them elsewhere. A run is complete without one.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from fedcomp.records.metrics_file import Metrics
 
@@ -35,8 +35,11 @@ class RunInfo:
     note: Callable[[str], None] = print
 
 
-class Tracker(Protocol):
-    """Shows a run elsewhere. The engine calls `start` once, `log` per evaluation, and always `finish` once."""
+class Tracker:
+    """Shows a run elsewhere. The engine calls `start` once, `log` per evaluation, and always `finish` once.
+
+    Here each does nothing.
+    """
 
     def start(self, run: RunInfo) -> None:
         """Open the view; after a resume, continue the earlier one. Raises ValueError for settings that cannot work."""
@@ -47,26 +50,10 @@ class Tracker(Protocol):
     def finish(self, state: str, summary: Metrics) -> None:
         """Close the view: `state` is finished, failed or interrupted; `summary` the last line (empty if none)."""
 
-
-@runtime_checkable
-class ShowsFinished(Tracker, Protocol):
-    """A tracker that can also show a run which was finished earlier: `start` and `finish` follow, without `log`."""
-
     def lacks(self, folder: Path) -> bool:
-        """Whether the finished run in `folder` is still to be shown."""
+        """Whether the run in `folder`, which was finished earlier, is still to be shown, by `start` and `finish`."""
+        return False
 
 
-class Jsonl:
-    """Adds nothing: the engine writes `metrics.jsonl` and `status.json` itself, for every tracker.
-
-    This is the class to copy for a new tracker.
-    """
-
-    def start(self, run: RunInfo) -> None:
-        """Nothing to open."""
-
-    def log(self, record: Metrics) -> None:
-        """Nothing to do: the line is in `metrics.jsonl` already."""
-
-    def finish(self, state: str, summary: Metrics) -> None:
-        """Nothing to close."""
+class Jsonl(Tracker):
+    """Adds nothing to `metrics.jsonl` and `status.json`, which every run has."""

@@ -37,7 +37,7 @@ from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CURVE, PARTITION
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
-from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.wandb_artifacts import check_kinds, input_artifact, output_artifacts
 from fedcomp.tracking.wandb_axes import against_other_axes, x_axis
 
@@ -54,7 +54,7 @@ LOCAL_SECONDS = 60.0
 """What a call that needs no server may take (a slow file system, a busy machine) before W&B is given up."""
 
 
-class Wandb:
+class Wandb(Tracker):
     """A W&B run beside the record. `conf/tracker/wandb.yaml` explains the options.
 
     Raises ValueError: an option that W&B refuses.

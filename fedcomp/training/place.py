@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.instantiate import build
+from fedcomp.config.instantiate import build, build_part
 from fedcomp.config.placement import claim, near_twin, run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.display.figure import can_draw
@@ -21,7 +21,7 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CONFIG, clear, owned
 from fedcomp.runtime.device_name import device_name
-from fedcomp.tracking.contract import RunInfo, ShowsFinished
+from fedcomp.tracking.contract import RunInfo, Tracker
 
 
 class RunPlace:
@@ -71,17 +71,11 @@ class RunPlace:
         if remark is not None:
             self.progress.note(remark)
         self.progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
-        tracker = to_be_shown(self.path, config.tracker)
-        if tracker is not None:
+        tracker = build_part(config.tracker, Tracker)
+        if tracker.lacks(self.path):
             tracker.start(self.info({}))
             tracker.finish("finished", done[-1])
         return done
-
-
-def to_be_shown(path: Path, settings: DictConfig) -> ShowsFinished | None:
-    """The tracker of these settings, if it does not have the finished run in this folder yet; else None."""
-    tracker = build(settings)
-    return tracker if isinstance(tracker, ShowsFinished) and tracker.lacks(path) else None
 
 
 def update_label(path: Path, plain: dict[str, Any]) -> None:

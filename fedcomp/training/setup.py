@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.config.instantiate import build
+from fedcomp.config.instantiate import build_part
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
@@ -30,6 +30,7 @@ from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.plan import Plan
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.tracking.contract import Tracker
 from fedcomp.training.error_location import is_in_code, located, summary
 from fedcomp.training.place import RunPlace
 from fedcomp.training.session_forms import where_in_words
@@ -93,7 +94,7 @@ class FolderSetup(RunSetup):
             self._progress.note("no pictures: matplotlib is not installed (pictures=false leaves them out)")
         if pictures and not (path / PARTITION).exists():
             _draw_partition(dataset, self._counts, config, path / PARTITION)
-        tracker = build(config.tracker)
+        tracker = build_part(config.tracker, Tracker)
         info = replace(self._place.info(_facts(simulation, self._counts)), note=self._note)
         return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
 

@@ -1,7 +1,5 @@
 """Hydra's launcher: composes the runs of a grid, skips finished ones, and passes the others to `fedcomp.launcher`."""
 
-from __future__ import annotations
-
 import copy
 import os
 import sys
@@ -9,7 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
@@ -23,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config import schema
 from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
+from fedcomp.config.instantiate import build, build_part
 from fedcomp.config.loading import folders_of
 from fedcomp.config.overrides import only_value
 from fedcomp.config.placement import run_folder
@@ -34,6 +33,7 @@ from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.process import Tally
 from fedcomp.objective.objectives import ObjectiveFailed, value_of
+from fedcomp.provenance.check import FinishedRuns
 from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
@@ -41,10 +41,8 @@ from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CONFIG
 from fedcomp.runtime import bfloat16
 from fedcomp.runtime.signals import restore_sigint
-from fedcomp.training.place import to_be_shown, update_label
-
-if TYPE_CHECKING:
-    from fedcomp.provenance.check import FinishedRuns
+from fedcomp.tracking.contract import Tracker
+from fedcomp.training.place import update_label
 
 
 class _Job(NamedTuple):  # not a dataclass: Hydra imports plugins without registering them in sys.modules
@@ -139,16 +137,13 @@ class GridLauncher(Launcher):
                 return _Job(run, composed, finished=False, broken=None)
             remark = self._checked(folder, task)
             update_label(folder / CONFIG, plain)
-            finished = to_be_shown(folder, task.tracker) is None  # else the run shows itself, and is done
+            finished = not build_part(task.tracker, Tracker).lacks(folder)  # else the run shows itself, and is done
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))
         return _Job(run, composed, finished, broken=None, remark=remark if finished else None)
 
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
         """A line for the user about a finished run. Raises ValueError if its data or code have changed."""
-        from fedcomp.config.instantiate import build  # torch takes seconds to import
-        from fedcomp.provenance.check import FinishedRuns
-
         if self._finished_runs is None:
             self._finished_runs = FinishedRuns(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
         return self._finished_runs.check(folder, schema.plain_config(task, task.device))

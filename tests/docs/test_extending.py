@@ -73,6 +73,8 @@ def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None
         assert last["bpp/downlink"] == 16
     if "network=remote" in command:  # the server waits for the far client: its round trip, and the model down
         assert last["time/total"] > 15 * (0.6 + 32 * 2410 / 5e6)
+    if "tracker=scores" in command:
+        assert (outside / "scores.csv").read_text() == f"fedcomp,0,finished,{last['test/accuracy']}\n"
 
 
 def test_finished_runs_are_timed_on_a_network_of_your_own(fedcomp, outside: Path) -> None:
@@ -91,6 +93,7 @@ def test_finished_runs_are_timed_on_a_network_of_your_own(fedcomp, outside: Path
 def test_every_kind_of_part_is_written_out() -> None:
     kinds = {"compressor": "quarter", "algorithm": "fednova", "model": "residual", "dataset": "spirals"}
     kinds |= {"partition": "zipf", "participation": "pairs", "client": "distilling", "network": "remote"}
+    kinds["tracker"] = "scores"
     for group, name in kinds.items():
         assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= files(PAGE).keys()
         assert any(f"{group}={name}" in command for command in _commands())

@@ -1,14 +1,12 @@
-"""The default tracker does nothing; somebody else's library may fail or hang, and signals still reach the run."""
+"""What is no tracker is refused; somebody else's library may fail or hang, and signals still reach the run."""
 
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
-from fedcomp.tracking.contract import Jsonl, RunInfo
 from tests.forked import context
 from tests.raising import raising
 
@@ -62,14 +60,13 @@ def test_what_a_signal_handler_raises_is_not_swallowed() -> None:
         call_with_timeout.close()
 
 
-RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
+class NoTracker:
+    """It has the methods of a tracker, but not its defaults."""
+
+    def start(self, run) -> None:
+        raise AssertionError
 
 
-def test_it_writes_and_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
-    monkeypatch.chdir(tmp_path)
-    tracker = Jsonl()
-    tracker.start(RunInfo(tmp_path, "toy", "hash", 0, {}))
-    tracker.log(RECORD)
-    tracker.finish("finished", RECORD)
-    assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr() == ("", "")
+def test_what_is_no_tracker_is_refused(fedcomp, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedcomp("rounds=1", f"tracker._target_={__name__}.NoTracker") == 1
+    assert "made a NoTracker, which is no Tracker: let its class inherit from Tracker" in capsys.readouterr().err
