@@ -4,11 +4,12 @@ f_i(x) = (x - b_i)^T H_i (x - b_i) / 2 for n = 7 clients and d = 40 entries, H_i
 orthogonal matrix, e_i from 0.02 to 1 (condition 50), b_i standard normal; start 0. A seed chooses the problem.
 Rounds to 1e-8 of the squared distance from the start, which tests compare with, are those of a program in float64.
 
-Shape legend: N clients, M of a chunk, D entries, K steps.
+Shape legend: N clients, M of a chunk, P models of each, D entries, K steps.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.client import Batch, Batching
+from fedcomp.client.sgd import Sgd
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.model.contract import Gradient
@@ -25,6 +27,8 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link
 
 N, D = 7, 40
+STEP = Sgd(lr=1.0, steps=1)
+"""One gradient step of length 1: the local change is minus the gradient."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,12 @@ class Chunk:
         grad = (self.hessians[rows] @ away[:, :, None])[:, :, 0]
         return Gradient(grad.to(theta.dtype), (grad * away).sum(1).to(theta.dtype) / 2, batch.stats)
 
+    def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """[M, P] float64 of several models of each client, theta [M, P, D]; and their statistics."""
+        rows = batch.x[:, 0]
+        away = theta.double() - self.centres[rows, None]
+        return ((away @ self.hessians[rows]) * away).sum(2) / 2, batch.stats[:, None].expand(-1, theta.shape[1], -1)
+
 
 @dataclass(frozen=True)
 class Heterogeneous:
@@ -88,10 +98,17 @@ class Heterogeneous:
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         return work(Chunk(cohort.ids, self.hessians, self.centres, self.steps), *rows)
 
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterator[Any]:
+        return map(function, pieces)
+
     @functools.cached_property
     def optimum(self) -> Tensor:
         """[D] float64 x*, where sum_i H_i (x - b_i) = 0."""
         return torch.linalg.solve(self.hessians.mean(0), -self.gradients(torch.zeros(D)).mean(0))
+
+    def changes(self, theta: Tensor) -> Tensor:
+        """[N, D] what `STEP` makes of models theta [N, D] or [D]: -H_i (x - b_i)."""
+        return -self.gradients(theta).float()
 
     def gradients(self, theta: Tensor) -> Tensor:
         """[N, D] float64 H_i (x - b_i) at one theta [D], or at one a client [N, D]."""
@@ -103,12 +120,12 @@ class Heterogeneous:
 
 
 @functools.cache
-def problem(seed: int = 0) -> Heterogeneous:
-    """The clients of that seed."""
+def problem(seed: int = 0, num: int = N) -> Heterogeneous:
+    """The first `num` clients of that seed."""
     generator = np.random.default_rng(seed)
     common = np.linalg.qr(generator.standard_normal((D, D)))[0]
     hessians, centres = [], []
-    for _ in range(N):
+    for _ in range(num):
         own = np.linalg.qr(common + 0.03 * generator.standard_normal((D, D)))[0]
         own = own * np.sign((own * common).sum(0))
         values = np.geomspace(0.02, 1, D) * np.exp(generator.uniform(-0.5, 0.5, D))
@@ -137,8 +154,8 @@ class Run:
 
     def init(self, theta: Tensor | None = None) -> Any:
         """First state, at 0 unless told otherwise."""
-        start = torch.zeros(D) if theta is None else theta.to(torch.float32)
-        return self.algorithm.init(start, torch.zeros(0), Setup(N, self.clients.tensors, Key()))
+        start = torch.zeros(self.clients.centres.shape[1]) if theta is None else theta.to(torch.float32)
+        return self.algorithm.init(start, torch.zeros(0), Setup(self.clients.num_clients, self.clients.tensors, Key()))
 
     def cohort(self, index: int) -> Cohort:
         """Who takes part in round `index`."""
@@ -161,6 +178,16 @@ class Run:
         for index in range(num_rounds):
             state = self.once(state, index)
             yield state
+
+    def last(self, num_rounds: int) -> Any:
+        """The state after the last round."""
+        *_, state = self.states(num_rounds)
+        return state
+
+    def rounds(self, num_rounds: int) -> Iterator[tuple[Any, Any, dict[str, int]]]:
+        """(state before, state after, bits of every link) of each round."""
+        for before, after in itertools.pairwise(itertools.chain([self.init()], self.states(num_rounds))):
+            yield before, after, self.bits()
 
     def rounds_to(self, target: float, most: int) -> int | None:
         """Rounds until the evaluated model is that near to the optimum; None if `most` are not enough."""

@@ -14,13 +14,12 @@ from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
-from tests.algorithm import quadratic
-from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.algorithm.heterogeneous import STEP, D, N, Run, problem
 from tests.looped import looped
 from tests.parts import DENSE, QSGD, Compressor, ErrorFeedback, FedAvg, MRCSign, RandK, ServerSgd, Sign, Spatial, TopK
 from tests.refused import refused
 
-CLIENTS, ETA = Quadratics.of(), 0.3
+CLIENTS, ETA = problem(), 0.3
 SERVER = ServerSgd(ETA)
 SIGN, TOPK = Compressor(Sign(granularity="model")), Compressor(TopK(0.1))
 RANDK, LEVELS = Compressor(RandK(0.1, scale="none")), Compressor(QSGD(1))
@@ -60,8 +59,8 @@ def _model(state: Any) -> torch.Tensor:
 def test_nothing_is_lost(algorithm: Algorithm) -> None:
     """Model - eta memories (g = -u) moves by eta mean u_i in every round: memories are in the units of u."""
     apart = 0.0
-    for before, after, _ in quadratic.rounds(algorithm, CLIENTS, 8):
-        change = ETA * CLIENTS.change(before.theta).mean(0)
+    for before, after, _ in Run(algorithm, CLIENTS).rounds(8):
+        change = ETA * CLIENTS.changes(before.theta).mean(0)
         meant = [_model(state) + ETA * _memories(state) for state in (before, after)]
         assert torch.allclose(meant[1] - meant[0], change, atol=1e-5)
         models = after.theta.reshape(-1, D)
@@ -71,8 +70,8 @@ def test_nothing_is_lost(algorithm: Algorithm) -> None:
 
 @looped("algorithm", LOSSLESS)
 def test_lossless_it_is_fedavg(algorithm: Algorithm) -> None:
-    plain = quadratic.last(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS, 6)
-    state = quadratic.last(algorithm, CLIENTS, 6)
+    plain = Run(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS).last(6)
+    state = Run(algorithm, CLIENTS).last(6)
     assert torch.allclose(state.theta, plain.theta.expand(state.theta.shape), atol=1e-6)
     assert not _memories(state).any()
     assert not (isinstance(algorithm, CSER) and state.error.any())
@@ -80,13 +79,13 @@ def test_lossless_it_is_fedavg(algorithm: Algorithm) -> None:
 
 @looped("algorithm", [CSER(STEP, SERVER, SIGN, DENSE), LIEC(STEP, SERVER, SIGN, SIGN)])
 def test_the_average_model_is_deployed(algorithm: Algorithm) -> None:
-    state = quadratic.last(algorithm, CLIENTS, 3)
+    state = Run(algorithm, CLIENTS).last(3)
     assert torch.equal(algorithm.evaluation_models(state, None)["test"].theta[0], _model(state))  # type: ignore[arg-type]
 
 
 def test_doublesqueeze_is_fedavg_with_error_feedback_at_both_ends() -> None:
-    squeezed = quadratic.last(DoubleSqueeze(STEP, ServerSgd(0.25), SIGN, SIGN), CLIENTS, 6)
-    by_hand = quadratic.last(FedAvg(STEP, ServerSgd(0.25), REMEMBERED, REMEMBERED, "uniform"), CLIENTS, 6)
+    squeezed = Run(DoubleSqueeze(STEP, ServerSgd(0.25), SIGN, SIGN), CLIENTS).last(6)
+    by_hand = Run(FedAvg(STEP, ServerSgd(0.25), REMEMBERED, REMEMBERED, "uniform"), CLIENTS).last(6)
     assert torch.equal(squeezed.theta, by_hand.theta)  # a power of two commutes with rounding
     fading = DoubleSqueeze(STEP, SERVER, replace(SIGN, feedback=ErrorFeedback(0.5)), SIGN)
     assert (fading.uplink.feedback, fading.downlink.feedback) == (ErrorFeedback(0.5), ErrorFeedback())
@@ -94,8 +93,8 @@ def test_doublesqueeze_is_fedavg_with_error_feedback_at_both_ends() -> None:
 
 @looped("up, down", [(SIGN, SIGN), (TOPK, SIGN), (RANDK, RANDK)])
 def test_one_message_of_neolithic_is_doublesqueeze(up: Compressor, down: Compressor) -> None:
-    once = quadratic.last(Neolithic(STEP, SERVER, up, down, passes=1), CLIENTS, 6)
-    squeezed = quadratic.last(DoubleSqueeze(STEP, SERVER, up, down), CLIENTS, 6)
+    once = Run(Neolithic(STEP, SERVER, up, down, passes=1), CLIENTS).last(6)
+    squeezed = Run(DoubleSqueeze(STEP, SERVER, up, down), CLIENTS).last(6)
     assert torch.equal(once.theta, squeezed.theta)
     assert torch.equal(once.uplink.sender, squeezed.uplink.sender)
 
@@ -103,9 +102,9 @@ def test_one_message_of_neolithic_is_doublesqueeze(up: Compressor, down: Compres
 @pytest.mark.thorough
 def test_many_messages_of_neolithic_are_fedavg() -> None:
     """Top 10 % ten times is everything; scaled signs shrink what is left by a constant factor each time."""
-    plain = quadratic.last(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS, 6)
+    plain = Run(FedAvg(STEP, SERVER, DENSE, DENSE, "uniform"), CLIENTS).last(6)
     for compressor, passes, bound in ((TOPK, 11, 1e-6), (SIGN, 300, 1e-3)):
-        many = quadratic.last(Neolithic(STEP, SERVER, compressor, compressor, passes=passes), CLIENTS, 6)
+        many = Run(Neolithic(STEP, SERVER, compressor, compressor, passes=passes), CLIENTS).last(6)
         assert torch.allclose(many.theta, plain.theta, atol=bound)
 
 
@@ -126,7 +125,7 @@ BITS = [
 
 @looped("algorithm, up, down", BITS)
 def test_bits_of_every_round(algorithm: Algorithm, up: int, down: int) -> None:
-    for _, _, bits in quadratic.rounds(algorithm, CLIENTS, 2):
+    for _, _, bits in Run(algorithm, CLIENTS).rounds(2):
         assert bits == {"uplink": N * up, "downlink": N * down, "broadcast": down}
 
 
@@ -152,33 +151,23 @@ def _cfl(uplink: Compressor, ef21: bool = True) -> BiCompFLCFL:
 
 def test_of_lossless_messages_it_is_plain_averaging() -> None:
     """h_i is u_i after every round, whatever it was before."""
-    plain = quadratic.rounds(_cfl(DENSE, ef21=False), CLIENTS, 5)
-    corrected = quadratic.rounds(_cfl(DENSE), CLIENTS, 5)
+    plain = Run(_cfl(DENSE, ef21=False), CLIENTS).rounds(5)
+    corrected = Run(_cfl(DENSE), CLIENTS).rounds(5)
     for (_, one, _), (before, other, _) in zip(plain, corrected, strict=True):
         assert torch.allclose(one.theta, other.theta, atol=1e-5)
-        assert torch.allclose(other.base, CLIENTS.change(before.theta), atol=1e-5)
+        assert torch.allclose(other.base, CLIENTS.changes(before.theta), atol=1e-5)
         assert one.base.shape == (N, 0)
 
 
 def test_the_model_moves_by_the_mean_of_the_estimates_and_messages_are_the_codecs() -> None:
-    each = D // 10 * (32 + 7)
-    for before, after, bits in quadratic.rounds(_cfl(TOPK_INDEX), CLIENTS, 4):
+    each = D // 10 * (32 + 6)
+    for before, after, bits in Run(_cfl(TOPK_INDEX), CLIENTS).rounds(4):
         assert torch.allclose(after.theta, before.theta + 0.1 * after.base.mean(0), atol=1e-6)
         corrections = after.base - before.base
         assert ((corrections != 0).sum(1) <= D // 10).all()
-        left, meant = CLIENTS.change(before.theta) - after.base, CLIENTS.change(before.theta) - before.base
+        left, meant = CLIENTS.changes(before.theta) - after.base, CLIENTS.changes(before.theta) - before.base
         assert (left.square().sum(1) < meant.square().sum(1)).all()
         assert bits == {"uplink": N * each, "downlink": N * (N - 1) * each, "broadcast": N * each}
-
-
-@pytest.mark.thorough
-def test_it_converges_where_plain_compression_does_not() -> None:
-    """Clients' updates do not vanish at the common minimum: the largest of each do not cancel out, their sums do."""
-    start = CLIENTS.excess(torch.zeros(D))
-    plain = quadratic.last(_cfl(TOPK_INDEX, ef21=False), CLIENTS, 1000)
-    corrected = quadratic.last(_cfl(TOPK_INDEX), CLIENTS, 1000)
-    assert CLIENTS.excess(corrected.theta) < 1e-6 * start
-    assert CLIENTS.excess(plain.theta) > 1e-3 * start
 
 
 test_ef21_refuses_other_memories = refused(
@@ -188,5 +177,5 @@ test_ef21_refuses_other_memories = refused(
         ({"uplink": Compressor(RandK(0.1))}, "^compressor: the algorithm remembers what RandK leaves out"),
         ({"uplink": Compressor(MRCSign(scale="mean_abs"))}, "compressor.scale=mean_abs makes no sense with an error"),
     ],
-    lambda uplink: quadratic.init(_cfl(uplink), CLIENTS),
+    lambda uplink: Run(_cfl(uplink), CLIENTS).init(),
 )

@@ -10,22 +10,21 @@ import torch
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.memory.check import state_bytes
-from tests.algorithm import quadratic
-from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.algorithm.heterogeneous import STEP, D, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, Compressor, ErrorFeedback, MRCSign, RandK, ServerAdam, ServerSgd, Sign, Spatial, TopK
 from tests.refused import refused
 
-CLIENTS, ETA = Quadratics.of(), 0.3
+CLIENTS, ETA = problem(), 0.3
 SERVER = ServerSgd(ETA)
 SIGN, ALL_SENT = Compressor(Sign(granularity="model")), Compressor(TopK(1.0))
 
 
 def test_what_was_sent_and_what_is_remembered_is_what_was_meant() -> None:
     """a_i sums up what messages left out, a reset leaves what its message left out; models differ by what is owed."""
-    for index, (before, after, _) in enumerate(quadratic.rounds(CSER(STEP, SERVER, SIGN, DENSE, 4), CLIENTS, 8)):
-        change = CLIENTS.change(before.theta)
+    for index, (before, after, _) in enumerate(Run(CSER(STEP, SERVER, SIGN, DENSE, 4), CLIENTS).rounds(8)):
+        change = CLIENTS.changes(before.theta)
         meant = before.error + change - _signed(change)
         if index % 4 == 3:
             meant = meant - _signed(meant)
@@ -40,29 +39,18 @@ def _signed(x: torch.Tensor) -> torch.Tensor:
 
 def test_resets_bring_models_together_and_a_lossless_one_makes_them_equal() -> None:
     """A message that is dense only in the round of the reset, so that there is something left to reset before."""
-    states = [after for _, after, _ in quadratic.rounds(CSER(STEP, SERVER, SIGN, DENSE, 3), CLIENTS, 3)]
+    states = [after for _, after, _ in Run(CSER(STEP, SERVER, SIGN, DENSE, 3), CLIENTS).rounds(3)]
     spread = [float((state.theta - state.theta.mean(0)).norm()) for state in states]
     algorithm = CSER(STEP, SERVER, ALL_SENT, DENSE, 3)
     assert spread[0] > 0.1
     state = states[1]
-    without = quadratic.once(CSER(STEP, SERVER, SIGN, DENSE, 100), CLIENTS, state, 2)
+    without = Run(CSER(STEP, SERVER, SIGN, DENSE, 100), CLIENTS).once(state, 2)
     assert spread[2] < 0.9 * float((without.theta - without.theta.mean(0)).norm())
-    reset = quadratic.once(algorithm, CLIENTS, state, 2)
+    reset = Run(algorithm, CLIENTS).once(state, 2)
     assert torch.allclose(reset.theta, reset.theta.mean(0).expand(N, -1), atol=1e-6)
     assert not reset.error.any()
-    unset = quadratic.once(algorithm, CLIENTS, state, 3)
+    unset = Run(algorithm, CLIENTS).once(state, 3)
     assert float((unset.theta - unset.theta.mean(0)).norm()) > 0.1
-
-
-def test_bits_of_cser_over_a_period() -> None:
-    """51 signs up and 51 dense vectors down in 50 rounds, each link exact in every round."""
-    up, down = 0, 0
-    for index, (_, _, bits) in enumerate(quadratic.rounds(CSER(STEP, ServerSgd(), SIGN, DENSE), CLIENTS, 50)):
-        times = 2 if index == 49 else 1
-        assert bits == {"uplink": times * N * (D + 32), "downlink": times * N * 32 * D, "broadcast": times * 32 * D}
-        up, down = up + bits["uplink"], down + bits["downlink"]
-    assert up == N * 51 * (D + 32)
-    assert down == N * 1632 * D
 
 
 @looped("algorithm, rows", [(CSER, 2), (LIEC, 1)])
@@ -77,7 +65,7 @@ def test_the_clients_models_count_as_memory_before_the_first_round(algorithm, ro
 @looped("period, fused", [(1, False), (3, False), (3, True), (100, True)])
 def test_models_are_equal_after_an_averaging(period: int, fused: bool) -> None:
     algorithm = LIEC(STEP, SERVER, SIGN, SIGN, period, fused)
-    for index, (_, after, _) in enumerate(quadratic.rounds(algorithm, CLIENTS, 8)):
+    for index, (_, after, _) in enumerate(Run(algorithm, CLIENTS).rounds(8)):
         averaged = index % period == period - 1
         assert torch.equal(after.theta, after.theta[:1].expand(N, -1)) == averaged
         assert bool(after.downlink.sender.any()) != averaged
@@ -85,29 +73,34 @@ def test_models_are_equal_after_an_averaging(period: int, fused: bool) -> None:
 
 def test_every_client_of_liec_corrects_itself_at_once() -> None:
     """x_i - x_j moves by eta (r_i - r_j): of what client i meant, only what the others were told is missing."""
-    for before, after, _ in quadratic.rounds(LIEC(STEP, SERVER, SIGN, SIGN), CLIENTS, 5):
-        change = CLIENTS.change(before.theta)
+    for before, after, _ in Run(LIEC(STEP, SERVER, SIGN, SIGN), CLIENTS).rounds(5):
+        change = CLIENTS.changes(before.theta)
         left = change - change.abs().mean(1, keepdim=True) * change.sign()
         moved = after.theta - before.theta
         assert torch.allclose(moved - moved[:1], ETA * (left - left[:1]), atol=1e-5)
 
 
-def test_fused_averaging_gives_the_same_model_for_half_the_bits() -> None:
-    both = [list(quadratic.rounds(LIEC(STEP, SERVER, SIGN, SIGN, 3, fused), CLIENTS, 6)) for fused in (False, True)]
-    for index, ((_, apart, bits), (_, fused, fewer)) in enumerate(zip(*both, strict=True)):
+def test_fused_averaging_gives_the_same_model() -> None:
+    both = (Run(LIEC(STEP, SERVER, SIGN, SIGN, 3, fused), CLIENTS).states(6) for fused in (False, True))
+    for apart, fused in zip(*both, strict=True):
         assert torch.allclose(apart.theta, fused.theta, atol=1e-5)
-        factor = 2 if index % 3 == 2 else 1
-        assert bits == {link: factor * amount for link, amount in fewer.items()}
 
 
-def test_bits_of_liec_over_a_period() -> None:
-    """49 signs and two dense vectors each way in 50 rounds: 113 bits a parameter, and 49 scales."""
-    total = 0
-    for index, (_, _, bits) in enumerate(quadratic.rounds(LIEC(STEP, ServerSgd(), SIGN, SIGN), CLIENTS, 50)):
-        each = 64 * D if index == 49 else D + 32
-        assert bits == {"uplink": N * each, "downlink": N * each, "broadcast": each}
-        total += each
-    assert total == 113 * D + 49 * 32
+ONE = D + 32
+"""Bits of a scaled sign of the whole model."""
+BITS = [
+    (CSER(STEP, SERVER, SIGN, DENSE), (ONE, 32 * D), (2 * ONE, 64 * D)),
+    (LIEC(STEP, SERVER, SIGN, SIGN), (ONE, ONE), (64 * D, 64 * D)),
+    (LIEC(STEP, SERVER, SIGN, SIGN, 3, True), (ONE, ONE), (32 * D, 32 * D)),
+]
+
+
+@looped("algorithm, usual, last", BITS)
+def test_bits_up_and_down_of_every_round_of_a_period(algorithm, usual, last) -> None:
+    """Over 50 rounds CSER sends 51 signs up and 1,632 D down, LIEC 113 D and 49 scales each way."""
+    for index, (*_, bits) in enumerate(Run(algorithm, CLIENTS).rounds(algorithm.period)):
+        up, down = last if index == algorithm.period - 1 else usual
+        assert bits == {"uplink": N * up, "downlink": N * down, "broadcast": down}
 
 
 test_wrong_input = refused(
@@ -124,7 +117,7 @@ test_wrong_input = refused(
         ({"downlink": Compressor(RandK(0.1), estimator=Spatial("max"))}, "downlink.estimator must be weighted_sum"),
         ({"uplink": Compressor(MRCSign(scale="mean_abs"))}, "compressor.scale=mean_abs makes no sense with an error"),
     ],
-    lambda method=CSER, server=SERVER, uplink=SIGN, downlink=SIGN: quadratic.init(
+    lambda method=CSER, server=SERVER, uplink=SIGN, downlink=SIGN: Run(
         method(STEP, server, uplink, downlink), CLIENTS
-    ),
+    ).init(),
 )

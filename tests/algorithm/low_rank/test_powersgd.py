@@ -1,6 +1,6 @@
 """PowerSGD on quadratics: what one machine would compute, errors, warm start, the independent form, what is sent."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link
-from tests.algorithm import quadratic
+from tests.algorithm.heterogeneous import STEP, Heterogeneous
 from tests.looped import looped
 from tests.parts import ServerSgd
 from tests.refused import refused
@@ -29,21 +29,23 @@ def num_floats(low: LowRank) -> int:
     return sum(one.rank * (one.outputs + one.inputs) for one in low.matrices) + low.part.rest.size
 
 
-@dataclass(frozen=True)
-class Matrices(quadratic.Quadratics):
+class Matrices(Heterogeneous):
     """Quadratics with curvature 1 over weight matrices of 12 x 8 and 3 x 20 and a bias: the change is b_i - theta."""
 
-    tensors: tuple[ParameterTensor, ...] = field(default=TENSORS)
+    tensors = TENSORS
+
+    @classmethod
+    def of(cls, centres: Tensor) -> "Matrices":
+        return cls(torch.eye(DIM, dtype=torch.float64).expand(len(centres), -1, -1), centres, layers=(96, 12, 60))
 
 
-def make_clients(num: int = 4, spread: float = 1.0, seed: int = 0) -> Matrices:
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(1, DIM, generator=generator) + spread * torch.randn(num, DIM, generator=generator)
-    return Matrices(torch.ones(DIM), centres)
+def make_clients(num: int = 4) -> Matrices:
+    generator = torch.Generator().manual_seed(0)
+    return Matrices.of(torch.randn(1, DIM, generator=generator) + torch.randn(num, DIM, generator=generator))
 
 
 def power_sgd(**options: Any) -> PowerSGD:
-    return PowerSGD(quadratic.STEP, ServerSgd(), **({"min_ratio": 0.0} | options))
+    return PowerSGD(STEP, ServerSgd(), **({"min_ratio": 0.0} | options))
 
 
 def start(algorithm: Any, clients: Matrices) -> Any:
@@ -92,7 +94,7 @@ def test_warm_start_finds_the_best_subspace_and_fresh_starts_do_not() -> None:
     left, right = (torch.linalg.qr(torch.randn(side, 8, generator=generator)).Q for side in (12, 8))
     centre = torch.zeros(1, DIM)
     centre[0, :96] = ((left / torch.arange(1.0, 9)) @ right.T).flatten()
-    clients = Matrices(torch.ones(DIM), centre)
+    clients = Matrices.of(centre)
     best = sum(1 / i**2 for i in (1, 2)) / sum(1 / i**2 for i in range(1, 9))
     captured = {}
     for warm in (True, False):
@@ -124,7 +126,7 @@ def test_nothing_is_lost_with_all_clients_and_own_is_mean() -> None:
         algorithm = replace(power_sgd(rank=1, memory=memory), server=ServerSgd(0.1))
         state, meant = start(algorithm, clients), torch.zeros(DIM)
         for index in range(12):
-            meant += clients.change(state.theta).mean(0)
+            meant += clients.changes(state.theta).mean(0)
             state, _ = one_round(algorithm, clients, state, index, [0, 1, 2, 3])
         low = LowRank.of(TENSORS, 1, 0.0)
         total = low.part.take(state.theta / 0.1) + state.errors.mean(0)
@@ -136,7 +138,7 @@ def test_nothing_is_lost_with_all_clients_and_own_is_mean() -> None:
 @looped("centre", [torch.zeros(1, DIM), torch.ones(1, DIM)])
 @looped("mode", ["aggregated", "independent"])
 def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str) -> None:
-    clients, algorithm = Matrices(torch.ones(DIM), centre), power_sgd(rank=2, mode=mode)
+    clients, algorithm = Matrices.of(centre), power_sgd(rank=2, mode=mode)
     state = start(algorithm, clients)
     state, _ = one_round(algorithm, clients, state, 0, [0])
     assert torch.isfinite(state.theta).all()
@@ -149,7 +151,7 @@ def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str
 
 def test_a_client_that_does_not_move_sends_its_memory_and_logs_finite_numbers() -> None:
     """As in the last round of a cosine; a value of a client that is infinite would end the run."""
-    clients, algorithm = Matrices(torch.ones(DIM), torch.zeros(2, DIM)), power_sgd(rank=1)
+    clients, algorithm = Matrices.of(torch.zeros(2, DIM)), power_sgd(rank=1)
     state = start(algorithm, clients)
     left = 9 * make_clients(2).centres[:, : state.errors.shape[1]]
     state, metrics = one_round(algorithm, clients, replace(state, errors=left), 0, [0, 1])

@@ -13,18 +13,17 @@ from fedcomp.client import Batch, Batching
 from fedcomp.compressor.projections.directions import Distribution
 from fedcomp.compressor.seed import seed_number
 from fedcomp.wire import Ledger
-from tests.algorithm.zeroth_order.objectives import Chunk, NotingLink, Quadratics, cohort_of, context, first_state
+from tests.algorithm.heterogeneous import Chunk, D, Heterogeneous, problem
+from tests.algorithm.zeroth_order.objectives import NotingLink, cohort_of, context, first_state
 from tests.conformance import world
 from tests.looped import looped
 from tests.refused import refused
-
-D = 20
 
 
 @looped("difference", ["central", "forward"])
 def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
     """K = 3, P = 2, momentum and weight decay, against a loop over clients."""
-    clients, steps, num, lr, momentum, decay = Quadratics.of(4, D), 3, 2, 0.02, 0.7, 0.05
+    clients, steps, num, lr, momentum, decay = problem(), 3, 2, 0.02, 0.7, 0.05
     moving = {"lr": lr, "momentum": momentum, "weight_decay": decay}
     algorithm = DeComFL(steps=steps, perturbations=num, mu=1e-2, difference=difference, **moving)
     state = first_state(algorithm, clients)
@@ -38,7 +37,7 @@ def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
 
             def loss(x, client=client):
                 error = x - clients.centres[client]
-                return error @ clients.hessian @ error / 2
+                return error @ clients.hessians[client] @ error / 2
 
             for k in range(steps):
                 back = 1e-2 if difference == "central" else 0.0
@@ -64,7 +63,7 @@ def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:
 
 
 def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
-    clients, algorithm = Quadratics.of(2, D), DeComFL(lr=0.01, schedule="linear")
+    clients, algorithm = problem(), DeComFL(lr=0.01, schedule="linear")
     state, _ = algorithm.round(first_state(algorithm, clients), cohort_of(0, 1), context(clients, 0, num_rounds=3))
     link = NotingLink(Ledger())
     after, metrics = algorithm.round(state, cohort_of(0, 1), context(clients, 2, link, num_rounds=3))
@@ -78,14 +77,8 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
     algorithm = DeComFL(steps=1, perturbations=4, mu=1e-2, batch_size=4)
     sim = world.in_float64(world.simulation(algorithm, participation=world.FULL))
     state = sim.init()
-    seen = []
-
-    class Link(NotingLink):
-        def up(self, payload, *rest):
-            seen.append(payload.fields["scalars"].data)
-            return super().up(payload, *rest)
-
-    after, _ = replace(sim, link=Link).round(0, state, Ledger())
+    link = NotingLink(Ledger())
+    after, _ = replace(sim, link=lambda _: link).round(0, state, link.ledger)
     z = algorithm.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
 
@@ -97,12 +90,12 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
 
     cohort = sim.cohort(0)
     wanted = executor.map_clients(plain, cohort, state.theta.expand(cohort.size, -1))
-    assert torch.allclose(seen[0].double(), wanted.double(), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(link.received.fields["scalars"].data.double(), wanted.double(), rtol=1e-5, atol=1e-6)
 
 
 def test_the_true_steps_noise_is_that_of_the_directions() -> None:
     """`estimate/variance` of one central step on quadratics is (D + 1) / P in the mean."""
-    clients = Quadratics.of(2, D)
+    clients = problem()
     algorithm = DeComFL(steps=1, perturbations=4, lr=0.01, diagnose=True)
     state, seen = first_state(algorithm, clients), []
     for index in range(200):
@@ -133,20 +126,7 @@ test_wrong_options = refused(
 )
 
 
-P, DRAWS = 4, 20_000
-NOTHING = torch.zeros(1, 0)
-
-
-def _estimates(two_point: TwoPoint, objective: Quadratics, x: Tensor, num: int, draws: int = DRAWS) -> Tensor:
-    """[draws, D] float64 (1/P) sum_p g_p z_p at x [D], each from directions of its own."""
-    numbers = torch.arange(draws)
-    z = two_point.directions(numbers, num, 0, len(x))
-    y = x.double().expand(draws, -1)
-    data = Chunk(numbers, objective.hessian.expand(draws, -1, -1), objective.centres[:1].expand(draws, -1))
-    batch = Batch(numbers[:, None], numbers[:, None], None, NOTHING.expand(draws, -1))
-    centre = data.losses(y[:, None], batch, 0)[0][:, 0] if two_point.at_centre else None
-    g, _ = two_point.scalars(data, y, z, batch, 0, centre)
-    return (g.double()[:, :, None] * z.double()).mean(1)
+P, DRAWS, SIDE = 4, 20_000, 20
 
 
 def _agrees(samples: Tensor, expected: Tensor | float) -> None:
@@ -158,18 +138,26 @@ def _agrees(samples: Tensor, expected: Tensor | float) -> None:
 
 @looped("distribution", get_args(Distribution))
 def test_mean_second_moment_and_curvature(distribution: str) -> None:
-    objective = Quadratics.of(1, D)
-    x = torch.linspace(-1, 1, D)
-    g, hessian = objective.gradient(x)[0], objective.hessian
-    found = _estimates(TwoPoint(1e-2, "central", distribution), objective, x, P)
+    """Of (1/P) sum_p g_p z_p at x, over draws of directions."""
+    x, hessians, centres = (
+        torch.linspace(-1, 1, SIDE),
+        problem().hessians[:1, :SIDE, :SIDE],
+        problem().centres[:1, :SIDE],
+    )
+    g, hessian = Heterogeneous(hessians, centres).gradients(x)[0], hessians[0]
+    two_point, draws = TwoPoint(1e-2, "central", distribution), torch.arange(DRAWS)
+    z, first = two_point.directions(draws, P, 0, SIDE), torch.zeros(DRAWS, 1, dtype=torch.int64)
+    batch = Batch(first, first, None, torch.zeros(DRAWS, 0))
+    slopes, _ = two_point.scalars(Chunk(draws, hessians, centres), x.double().expand(DRAWS, -1), z, batch, 0, None)
+    found = (slopes.double()[:, :, None] * z.double()).mean(1)
     _agrees(found, g)
-    more = {"gaussian": D + 1, "rademacher": D - 1, "sphere": D - 1}[distribution]
+    more = {"gaussian": SIDE + 1, "rademacher": SIDE - 1, "sphere": SIDE - 1}[distribution]
     _agrees(found.square().sum(1), (1 + more / P) * g.square().sum())
     both = hessian.trace() * g.square().sum() + 2 * (g @ hessian @ g)
     if distribution == "rademacher":
         both = both - 2 * (hessian.diagonal() * g.square()).sum()
     if distribution == "sphere":
-        both = both * D / (D + 2)
+        both = both * SIDE / (SIDE + 2)
     _agrees(((found @ hessian) * found).sum(1), both / P + (1 - 1 / P) * (g @ hessian @ g))
 
 

@@ -12,11 +12,11 @@ from fedcomp.algorithm.zeroth_order.history import Step
 from fedcomp.compressor.seed import seed_number
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger
-from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context, first_state
+from tests.algorithm.heterogeneous import D, problem
+from tests.algorithm.zeroth_order.objectives import NotingLink, cohort_of, context, first_state
 from tests.conformance import world
 from tests.looped import looped
 
-D = 20
 STAGES = {5: [0.5, 2], 9: [0.25, 4]}
 COHORTS = ((0, 1), (1, 2), (0, 3), (0, 1), (2, 3), (1, 4), (0, 2), (2, 4), (0, 4), (1, 3), (0, 1), (2, 5))
 """Client 5 comes for the first time in the last of twelve rounds."""
@@ -48,7 +48,7 @@ class Client:
 @looped("seed", ["sent", "derived"])
 def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -> None:
     """N = 6, m = 2, twelve rounds, changing eta and P, momentum: from the messages' bytes alone."""
-    clients = Quadratics.of(6, D)
+    clients = problem()
     moving = {"lr": 0.01, "momentum": 0.5, "weight_decay": 0.01, "stages": STAGES, "schedule": "cosine"}
     algorithm = DeComFL(steps=2, perturbations=3, seed_cost=seed, **moving)
     state = first_state(algorithm, clients)
@@ -76,7 +76,7 @@ def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -
 
 
 def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() -> None:
-    clients = Quadratics.of(6, D)
+    clients = problem()
     algorithm = DeComFL(steps=2, perturbations=3, lr=0.01, momentum=0.5, stages=STAGES, history=3, verify_replay=True)
     whole = replace(algorithm, history=50)
     state, other, models = first_state(algorithm, clients), first_state(whole, clients), 0
@@ -94,7 +94,7 @@ def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() ->
 
 
 def test_a_wrong_replay_is_noticed() -> None:
-    clients = Quadratics.of(2, D)
+    clients = problem()
     algorithm = DeComFL(lr=0.01, verify_replay=True)
     state, _ = algorithm.round(first_state(algorithm, clients), cohort_of(0, 1), context(clients, 0))
     wrong = replace(state, history=replace(state.history, lr=2 * state.history.lr))
@@ -104,21 +104,21 @@ def test_a_wrong_replay_is_noticed() -> None:
 
 @looped("momentum", [0.0, 0.5])
 def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
-    clients = Quadratics.of(6, D)
-    algorithm = DeComFL(perturbations=6, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
+    clients = problem()
+    algorithm = DeComFL(perturbations=8, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
     state = first_state(algorithm, clients)
     most = 32 * D * (2 if momentum else 1)
     for index, chosen in enumerate(COHORTS):
         ledger = Ledger()
         state, _ = algorithm.round(state, cohort_of(*chosen), context(clients, index, NotingLink(ledger)))
         assert ledger.counters()["downlink"] <= 2 * most
-    known = min(most, 32 * 6 * (11 - 7))  # client 2 was here in round 7; the other is a newcomer
+    known = min(most, 32 * 8 * (11 - 7))  # client 2 was here in round 7; the other is a newcomer
     assert ledger.counters()["downlink"] == most + known
 
 
 def test_bits_of_replays() -> None:
     """32 K P M + 64 K M' + 64 K down with M' = M - 1, or M for a newcomer; the paper counts 2 M K P numbers."""
-    clients, steps, num = Quadratics.of(6, D), 2, 5
+    clients, steps, num = problem(), 2, 5
     algorithm = DeComFL(steps=steps, perturbations=num, lr=0.01)
     state, last = first_state(algorithm, clients), [-1] * 6
     for index, chosen in enumerate(COHORTS):
