@@ -1,8 +1,13 @@
 # ruff: noqa: F401  (they are imported from here)
 """The parts that tests make runs of, under the names that they have there."""
 
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.check.world import NUM_CLASSES, NUM_FEATURES
+from fedcomp.check import world
 from fedcomp.client import LocalSolver
 from fedcomp.client.adam import Adam
 from fedcomp.client.gd import GD
@@ -31,22 +36,30 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.core.cohort import Cohort
+from fedcomp.model.contract import Model
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
+from fedcomp.random.keys import Key
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 
 DENSE = Compressor(Dense())
-BATCH_NORM_TENSORS = (
-    ParameterTensor(NUM_FEATURES * 4, WEIGHT),
-    ParameterTensor(4, NORMALISATION),
-    ParameterTensor(4, NORMALISATION),
-    ParameterTensor(4 * NUM_CLASSES, WEIGHT),
-    ParameterTensor(NUM_CLASSES, BIAS),
-)
-"""The parameter tensors of `world.with_batch_norm`."""
+BATCH_NORM_TENSORS = Model(world.with_batch_norm()).tensors
+
+
+@dataclass(frozen=True)
+class Cohorts(Full):
+    """The clients of each round, and from then on those of the last; weights as given, or by importance, sum 1."""
+
+    clients: tuple[tuple[int, ...], ...] = ()
+    weight: tuple[float, ...] | None = None
+
+    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
+        chosen = self.clients[min(round_index, len(self.clients) - 1)]
+        weight = importance[list(chosen)] if self.weight is None else torch.tensor(self.weight)
+        return Cohort.of(chosen, weight / weight.sum())
 
 
 def spared(compressor: Compressor) -> Compressor:

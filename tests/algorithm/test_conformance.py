@@ -130,7 +130,7 @@ OF_MASKS = [
     AlgorithmCase("bicompfl_gr-average", AVERAGE),
     AlgorithmCase("bicompfl_pr", BiCompFLPR(client=MASKS, block=16, n_is=64), _private),
     normed("bicompfl_pr-mixed", MIXED),
-    AlgorithmCase("bicompfl_pr-split", replace(PR, rest="qhat")),
+    AlgorithmCase("bicompfl_pr-split", replace(PR, rest="qhat", optimise_prior=True)),
     AlgorithmCase("bicompfl_pr-split-mix", MIX),
 ]
 

@@ -14,12 +14,12 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.core.parameter_layout import BIAS, WEIGHT, ParameterTensor
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, FP4, GD, Adam, Compressor, ErrorFeedback, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.refused import refused
+from tests.rounds import rounds
 
 WHOLE = problem(0)
 LASTING = Adam(lr=0.05, steps=6, weight_decay=0.3, decoupled=True)
@@ -32,27 +32,16 @@ def _diloco(client: Adam, persist: bool) -> FedAvg:
 
 def test_two_rounds_of_alike_clients_are_one_training_of_twice_the_steps() -> None:
     """With an outer rate of 1 and no momentum; without the clients' moments it is another."""
-    *_, whole = Run(_diloco(replace(LASTING, steps=12), False), ALIKE).states(1)
-    *_, kept = Run(_diloco(LASTING, True), ALIKE).states(2)
-    *_, fresh = Run(_diloco(LASTING, False), ALIKE).states(2)
+    whole = Run(_diloco(replace(LASTING, steps=12), False), ALIKE).last(1)
+    kept, fresh = (Run(_diloco(LASTING, persist), ALIKE).last(2) for persist in (True, False))
     assert torch.allclose(kept.theta, whole.theta, rtol=0, atol=1e-5)
     assert not torch.allclose(fresh.theta, whole.theta, rtol=0, atol=1e-2)
 
 
-def test_moments_of_absent_clients_stay_and_steps_are_counted() -> None:
+def test_steps_of_clients_who_came_are_counted_and_without_moments_there_are_none() -> None:
     run = Run(_diloco(LASTING, True), WHOLE, 3)
-    state, met = run.init(), torch.zeros(N, dtype=torch.int64)
-    for index in range(4):
-        before, state = state, run.once(state, index)
-        present = torch.zeros(N, dtype=torch.bool)
-        present[run.cohort(index).ids] = True
-        met += present
-        for old, new in zip(before.local, state.local, strict=True):
-            assert torch.equal(old[~present], new[~present])
-    assert state.local[-1][:, 0].tolist() == (6 * met).tolist()
-
-
-def test_without_moments_the_state_is_as_before() -> None:
+    met = torch.bincount(torch.cat([run.cohort(index).ids for index in range(4)]), minlength=N)
+    assert run.last(4).local[-1][:, 0].tolist() == (6 * met).tolist()
     assert not any(name.startswith("local") for name in flatten(Run(_diloco(LASTING, False), WHOLE).init()))
 
 
@@ -92,36 +81,31 @@ def _by_hand(num: int, h: int, tau: int, alpha: float, rounds: int) -> tuple[Ten
 
 
 @looped("num, h, tau, alpha", WAYS)
-@looped("rounds", [1, 7, 12])
-def test_it_is_the_papers_loop_over_steps(num: int, h: int, tau: int, alpha: float, rounds: int) -> None:
-    *_, state = Run(_streaming(Sgd(lr=0.3, steps=h), num, tau, alpha), CLIENTS).states(rounds)
-    theta, workers = _by_hand(num, h, tau, alpha, rounds)
+@looped("num_rounds", [1, 7, 12])
+def test_it_is_the_papers_loop_over_steps(num: int, h: int, tau: int, alpha: float, num_rounds: int) -> None:
+    state = Run(_streaming(Sgd(lr=0.3, steps=h), num, tau, alpha), CLIENTS).last(num_rounds)
+    theta, workers = _by_hand(num, h, tau, alpha, num_rounds)
     torch.testing.assert_close(state.theta.double(), theta, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(state.workers.double(), workers, rtol=1e-4, atol=1e-4)
-    assert theta.any() == (rounds >= num)
+    assert theta.any() == (num_rounds >= num)
 
 
 @looped("up", [DENSE, Compressor(TopK(0.2), ErrorFeedback()), Compressor(FP4("stochastic"))])
 def test_one_fragment_without_delay_is_diloco_bit_for_bit(up: Compressor) -> None:
     streaming = _streaming(ADAMW, 1, 0, up=up)
     diloco = FedAvg(ADAMW, NESTEROV, up, DENSE, "uniform", persist_optimizer=True)
-    found = [[state.theta for state in _states(algorithm, 4, module=world.mlp)] for algorithm in (streaming, diloco)]
-    for mine, theirs in zip(*found):
-        assert torch.equal(mine, theirs)
+    for mine, theirs in zip(_states(streaming), _states(diloco), strict=True):
+        assert torch.equal(mine.theta, theirs.theta)
 
 
-def _states(algorithm, rounds: int, module=world.mlp):
-    sim = world.simulation(algorithm, module, world.FULL)
-    state = sim.init()
-    for index in range(rounds):
-        state, _ = sim.round(index, state, Ledger())
-        yield state
+def _states(algorithm, num: int = 4):
+    return [one.after for one in rounds(world.simulation(algorithm, participation=world.FULL, rounds=num))]
 
 
 @looped("client", [ADAMW, Muon(lr=0.02, steps=3, batch_size=4, skip_last=0)])
 def test_workers_that_keep_their_own_train_alone_whenever_fragments_arrive(client) -> None:
     """The two parts of a round take the same batches as the whole; the global model moves all the same."""
-    plain, split, late = (list(_states(_streaming(client, 2, tau, 1.0), 5)) for tau in (0, 1, 5))
+    plain, split, late = (_states(_streaming(client, 2, tau, 1.0), 5) for tau in (0, 1, 5))
     for states in zip(plain, split, late):
         assert all(torch.equal(states[0].workers, one.workers) for one in states[1:])
         assert all(torch.equal(states[0].theta, one.theta) for one in states[1:])
@@ -129,19 +113,15 @@ def test_workers_that_keep_their_own_train_alone_whenever_fragments_arrive(clien
 
 
 def test_a_period_sends_as_many_bits_as_diloco_and_each_fragment_once() -> None:
-    run, sizes = Run(_streaming(Sgd(lr=0.1, steps=2), 3, 1), CLIENTS), []
-    for index, _ in enumerate(run.states(8)):
-        bits = run.bits()
-        sizes.append(bits["uplink"] // (32 * N))
-        assert bits["downlink"] == bits["uplink"]
-        assert sizes[-1] == (0 if index < 2 else (20, 12, 8)[(index + 1) % 3])
-    assert sum(sizes[2:5]) == sum(sizes[5:8]) == D
+    run = Run(_streaming(Sgd(lr=0.1, steps=2), 3, 1), CLIENTS)
+    for (*_, bits), size in zip(run.rounds(8), (0, 0, 20, 12, 8, 20, 12, 8), strict=True):
+        assert bits["downlink"] == bits["uplink"] == 32 * N * size
 
 
 def test_memories_are_of_fragments() -> None:
     up = Compressor(TopK(k=4, positions="index"), ErrorFeedback())
     run = Run(_streaming(Sgd(lr=0.1, steps=2), 3, 1, up=up, down=up), CLIENTS)
-    *_, state = run.states(6)
+    state = run.last(6)
     assert [memory.sender.shape for memory in state.uplink] == [(N, 20), (N, 12), (N, 8)]
     assert [memory.sender.shape for memory in state.downlink] == [(1, 20), (1, 12), (1, 8)]
     assert run.bits()["uplink"] == N * 4 * (32 + 5), "4 entries of the first fragment, which has 20"

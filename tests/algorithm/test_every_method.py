@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.bidirectional.liec import LIEC
@@ -33,9 +32,9 @@ from tests.looped import looped
 from tests.parts import (
     BATCH_NORM_TENSORS,
     DENSE,
+    Cohorts,
     Compressor,
     ErrorFeedback,
-    Full,
     PermK,
     ServerSgd,
     Sgd,
@@ -44,6 +43,7 @@ from tests.parts import (
     spared,
 )
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 SOME = "participation=uniform participation.num_participants=3"
 COINS = "participation=bernoulli participation.probability=1.0 participation.schedule={50: 0.5}"
@@ -70,7 +70,7 @@ REFUSED = [
     (f"streaming_diloco client.steps=2 {SOME}", "algorithm=streaming_diloco needs every client in every round"),
     *(
         (f"{name} {SOME}", f"algorithm={name} needs every client in every round")
-        for name in ("dasha", "marina", "marina_p", "m3")
+        for name in ("dasha", "marina", "marina_p", "m3", "bicompfl_gr", "bicompfl_cfl")
     ),
     (f"cser {COINS}", "needs every client in every round, but participation=bernoulli leaves some out"),
     ("fedavg_svrg num_clients=443 dataset=diabetes model=linear dataset.test_fraction=0", "but only 442 training"),
@@ -188,22 +188,11 @@ METHODS = (
 )
 
 
-@dataclass(frozen=True)
-class These(Full):
-    """The same clients and weights in every round."""
-
-    clients: tuple[int, ...] = ()
-    weight: tuple[float, ...] = ()
-
-    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
-        return Cohort.of(self.clients, torch.tensor(self.weight))
-
-
 @looped("algorithm", METHODS)
 def test_a_client_of_weight_0_leaves_no_trace(algorithm: Any) -> None:
     alone, beside, other = (
-        world.run(world.in_float64(world.simulation(algorithm, participation=These(*chosen))), last=1).theta
-        for chosen in (((1,), (1.0,)), ((1, 4), (1.0, 0.0)), ((1, 4), (0.75, 0.25)))
+        one_round(world.in_float64(world.simulation(algorithm, participation=Cohorts((who,), weight)))).after.theta
+        for who, weight in (((1,), (1.0,)), ((1, 4), (1.0, 0.0)), ((1, 4), (0.75, 0.25)))
     )
     torch.testing.assert_close(beside, alone, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(other, alone, rtol=1e-3, atol=1e-4)
@@ -220,16 +209,8 @@ def _simulation(algorithm):
 
 def _uplink(algorithm) -> int:
     """Bits up in the second round."""
-    sim, ledger = _simulation(algorithm), Ledger()
-    state = world.run(sim, last=1)
-    sim.round(1, state, ledger)
-    return ledger.counters()["uplink"]
-
-
-def test_the_parameters_are_those_of_the_world() -> None:
-    tensors = _simulation(CSER(SGD, STEP, SIGN, SIGN)).model.tensors
-    for one, other in zip(tensors, BATCH_NORM_TENSORS, strict=True):
-        assert (one.size, is_normalisation(one)) == (other.size, is_normalisation(other))
+    _, second = rounds(_simulation(algorithm), 2)
+    return second.bits["uplink"]
 
 
 @looped("uplink", [SPARED, SIGN])
@@ -248,18 +229,16 @@ def test_liec_remembers_nothing_of_them_and_averages_the_rest(fused: bool) -> No
     assert state.downlink.sender.shape == (1, sim.model.dim - PART.size)
     assert state.downlink.sender.any()
     assert torch.equal(PART.take(state.theta), PART.take(state.theta[:1]).expand(world.NUM_CLIENTS, -1))
-    state, _ = sim.round(2, state, Ledger())
+    state = one_round(sim, state, 2).after
     assert torch.equal(state.theta, state.theta[:1].expand(world.NUM_CLIENTS, -1))
     assert not state.downlink.sender.any()
 
 
 def test_m3_sends_them_whole_both_ways() -> None:
-    algorithm = M3(SGD, STEP, spared(TOPK), spared(PERMK), p_down=0, p_up=0)
-    sim = _simulation(algorithm)
-    state = world.run(sim, last=3)
-    after, _ = sim.round(3, state, Ledger())
-    assert torch.allclose(PART.take(after.models), PART.take(state.theta).expand(world.NUM_CLIENTS, -1), atol=1e-6)
-    assert not torch.allclose(PART.rest.take(after.models), PART.rest.take(state.theta), atol=1e-6)
+    *_, one = rounds(_simulation(M3(SGD, STEP, spared(TOPK), spared(PERMK), p_down=0, p_up=0)))
+    before, after = one.before.theta, one.after
+    assert torch.allclose(PART.take(after.models), PART.take(before).expand(world.NUM_CLIENTS, -1), atol=1e-6)
+    assert not torch.allclose(PART.rest.take(after.models), PART.rest.take(before), atol=1e-6)
     assert torch.allclose(PART.take(after.update), PART.take(after.base).mean(0), atol=1e-6)
 
 

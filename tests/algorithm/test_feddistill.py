@@ -1,20 +1,17 @@
 """FedDistill: rounds against plain modules, one client after another, and the bits of its messages."""
 
 import copy
-from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedcomp.algorithm.feddistill import FedDistill
-from fedcomp.core.cohort import Cohort
-from fedcomp.participation.full import Full
-from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Sgd
+from tests.parts import Cohorts, Sgd
+from tests.rounds import rounds
 
 LR, GAMMA, ROUNDS = 0.5, 0.7, 3
 WHOLE = Sgd(lr=LR, batch_size=100)
@@ -26,19 +23,9 @@ BITS_OF_NUMBER = 3
 """Of a number of clients from 0 to 4."""
 
 
-@dataclass(frozen=True)
-class Only(Full):
-    """These clients in every round."""
-
-    clients: tuple[int, ...]
-
-    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
-        return Cohort.of(self.clients, torch.full((len(self.clients),), 1 / len(self.clients)))
-
-
 def _simulation(participation=world.FULL, gamma: float = GAMMA, **options):
     return world.simulation(
-        FedDistill(WHOLE, gamma), participation=participation, sizes=SIZES, rounds=ROUNDS, link=WireLink, **options
+        FedDistill(WHOLE, gamma), participation=participation, sizes=SIZES, rounds=ROUNDS, **options
     )
 
 
@@ -72,22 +59,20 @@ def _step(module: nn.Module, x: Tensor, y: Tensor, taught: dict[int, Tensor]) ->
 @looped("make", [world.mlp, world.with_batch_norm])
 def test_rounds_are_those_of_plain_modules(make) -> None:
     sim = _simulation(module=make)
-    state = sim.init()
     first = copy.deepcopy(sim.model.module)
-    nn.utils.vector_to_parameters(state.theta[0], first.parameters())
+    vector_to_parameters(sim.init().theta[0], first.parameters())
     modules = [copy.deepcopy(first) for _ in SIZES]
     sent: list[dict[int, Tensor]] = [{} for _ in SIZES]
-    for index in range(ROUNDS):
-        state, _ = sim.round(index, state, Ledger())
+    for one in rounds(sim):
         before, sent = sent, []
         for client, module in enumerate(modules):
             x, y = _samples(sim, client)
-            others = [one for number, one in enumerate(before) if number != client]
-            known = {label for one in others for label in one}
-            taught = {label: torch.stack([one[label] for one in others if label in one]).mean(0) for label in known}
+            others = [means for number, means in enumerate(before) if number != client]
+            known = {label for means in others for label in means}
+            taught = {label: torch.stack([own[label] for own in others if label in own]).mean(0) for label in known}
             _step(module, x, y, taught)
             sent.append(_means(module, x, y))
-            torch.testing.assert_close(state.theta[client], nn.utils.parameters_to_vector(module.parameters()).detach())
+            torch.testing.assert_close(one.after.theta[client], parameters_to_vector(module.parameters()).detach())
     assert len(sent[3]) < CLASSES
 
 
@@ -95,22 +80,17 @@ def test_rounds_are_those_of_plain_modules(make) -> None:
 def test_bits_are_those_of_the_classes_that_are_sent(cohort: tuple[int, ...]) -> None:
     """Up L bits and 32 L a class; down the numbers of clients, and 32 L for each class that anybody has sent."""
     rows = [len(_samples(_simulation(), client)[1].unique()) for client in range(len(SIZES))]
-    sim = _simulation(participation=Only(cohort))
+    sim = _simulation(participation=Cohorts((cohort,)))
     known = len(torch.cat([_samples(sim, client)[1] for client in cohort]).unique())
-    state, ledger = sim.init(), Ledger()
-    for index, classes in enumerate((0, known)):
-        before = ledger.counters()
-        state, _ = sim.round(index, state, ledger)
-        found = {name: value - before[name] for name, value in ledger.counters().items()}
+    for one, classes in zip(rounds(sim, 2), (0, known), strict=True):
         down = CLASSES * BITS_OF_NUMBER + 32 * CLASSES * classes
-        assert found["uplink"] == sum(CLASSES + 32 * CLASSES * rows[client] for client in cohort)
-        assert found["broadcast"] == down
-        assert found["downlink"] == len(cohort) * down
+        assert one.bits["uplink"] == sum(CLASSES + 32 * CLASSES * rows[client] for client in cohort)
+        assert (one.bits["broadcast"], one.bits["downlink"]) == (down, len(cohort) * down)
 
 
 def test_nothing_is_learnt_from_others_with_gamma_0() -> None:
     """A client's model is then the same whoever else takes part."""
-    together, alone = (world.run(_simulation(participation, gamma=0.0)) for participation in (world.FULL, Only((1,))))
+    together, alone = (world.run(_simulation(who, gamma=0.0)) for who in (world.FULL, Cohorts(((1,),))))
     assert torch.equal(together.theta[1], alone.theta[1])
     assert not torch.equal(alone.theta[0], together.theta[0])
 

@@ -23,6 +23,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
+from tests.rounds import one_round, rounds
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd(), Compressor(Dense())
 
@@ -120,27 +121,18 @@ def test_a_step_has_the_clipped_mean() -> None:
 
 @looped("noise", ["uniform", "bernoulli"])
 def test_a_round_moves_no_weight_by_more_than_alpha(noise: str) -> None:
-    sim = world.simulation(FedMRN(SGD, STEP, DENSE, "signed", noise, 0.01))
-    state = sim.init()
-    after, result = sim.round(0, state, Ledger())
-    moved = (after.theta - state.theta).abs()
-    assert 0 < float(moved.max()) <= 0.01 * (1 + 1e-5)
-    assert (result.metrics["mask/saturated"] > 0).all()
+    one = one_round(world.simulation(FedMRN(SGD, STEP, DENSE, "signed", noise, 0.01)))
+    assert 0 < float((one.after.theta - one.before.theta).abs().max()) <= 0.01 * (1 + 1e-5)
+    assert (one.metrics["mask/saturated"] > 0).all()
 
 
 def test_without_learning_binary_masks_send_nothing_and_signed_ones_noise() -> None:
     still = Sgd(lr=1e-30, batch_size=4)
-    sim = world.simulation(FedMRN(still, STEP, DENSE, "binary"))
-    state = sim.init()
-    after, _ = sim.round(0, state, Ledger())
-    assert torch.equal(after.theta, state.theta)
-    signed, alpha = world.simulation(FedMRN(still, STEP, DENSE, "signed", alpha=0.3)), 0.3
-    moves, expected = [], []
-    for index in range(40):
-        after, result = signed.round(index, state, Ledger())
-        moves.append(after.theta - state.theta)
-        expected.append(alpha**2 / 3 * float(result.cohort.weight.square().sum()))
-    moved = torch.stack(moves)
+    binary = one_round(world.simulation(FedMRN(still, STEP, DENSE, "binary")))
+    assert torch.equal(binary.after.theta, binary.before.theta)
+    signed = list(rounds(world.simulation(FedMRN(still, STEP, DENSE, "signed", alpha=0.3), rounds=40)))
+    moved = torch.stack([one.after.theta - one.before.theta for one in signed])
+    expected = [0.3**2 / 3 * float(one.cohort.weight.square().sum()) for one in signed]
     assert float(moved.square().mean()) == pytest.approx(sum(expected) / len(expected), rel=0.1)
     assert abs(float(moved.mean())) < 5 * float(moved.std()) / moved.numel() ** 0.5
 
@@ -173,11 +165,9 @@ def test_bits_of_the_lstm_that_its_program_trains() -> None:
 
 
 def test_the_papers_count_is_the_mask() -> None:
-    ledger = Ledger()
     sim = world.simulation(FedMRN(SGD, STEP, DENSE), module=world.with_batch_norm)
-    _, result = sim.round(0, sim.init(), ledger)
-    assert ledger.counters()["paper/uplink"] == result.cohort.size * (sim.model.dim - 8)
-    assert ledger.counters()["uplink"] == result.cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
+    one = one_round(sim)
+    assert one.bits["paper/uplink"] == one.cohort.size * (sim.model.dim - 8)
 
 
 @looped("make, shape, factor", [(cnn4_bn, (1, 28, 28), 27.8), (cnn8_bn, (3, 32, 32), 29.1)])

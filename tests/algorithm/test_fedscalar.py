@@ -8,17 +8,16 @@ from torch import nn
 
 from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.core.cohort import Cohort
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
-from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.wire import Link
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import Bernoulli, Compressor, Dense, FedAvg, ServerSgd, Sgd, Uniform
+from tests.parts import Bernoulli, Cohorts, Compressor, Dense, FedAvg, ServerSgd, Sgd
+from tests.rounds import one_round, rounds
 
 SGD = Sgd(lr=0.01, batch_size=4, steps=3)
 FEDAVG = FedAvg(SGD, ServerSgd(), Compressor(Dense()), Compressor(Dense()), "uniform")
 DIM = world.NUM_FEATURES * 4 + 4 + 4 * world.NUM_CLASSES + world.NUM_CLASSES
-SOME = Uniform(num_participants=3)
 
 
 class OneNumber(nn.Module):
@@ -47,9 +46,7 @@ def test_one_parameter_with_signs_is_fedavg(vector: str) -> None:
 def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
     algorithm = FedScalar(SGD, vector, num_projections=DIM, directions="orthonormal")
     assert torch.allclose(_after(algorithm), _after(FEDAVG), atol=1e-6)
-    sim = world.simulation(algorithm)
-    _, result = sim.round(0, sim.init(), Ledger())
-    assert float(result.metrics["estimate/variance"]) < 1e-6
+    assert float(one_round(world.simulation(algorithm)).metrics["estimate/variance"]) < 1e-6
     fewer = replace(algorithm, num_projections=DIM - 1)
     assert not torch.allclose(_after(fewer), _after(FEDAVG), atol=1e-4)
 
@@ -60,11 +57,8 @@ def test_one_agent_shared_and_own_vectors_are_alike() -> None:
     excess = {}
     for vector in ("shared", "per_agent"):
         sim = world.simulation(FedScalar(SGD, vector), participation=world.FULL, sizes=(20,))
-        state, seen = sim.init(), []
-        for index in range(150):
-            _, result = sim.round(index, state, Ledger())
-            seen.append(result.metrics["estimate/excess"])
-        excess[vector] = torch.stack(seen)
+        start = sim.init()
+        excess[vector] = torch.stack([one_round(sim, start, index).metrics["estimate/excess"] for index in range(150)])
     error = (sum(values.var() for values in excess.values()) / 150).sqrt()
     assert (excess["shared"].mean() - excess["per_agent"].mean()).abs() < 5 * error
     assert (excess["shared"].mean() - DIM).abs() < 5 * (excess["shared"].var() / 150).sqrt()
@@ -77,7 +71,7 @@ def test_normalisations_agree_with_all_and_differ_by_the_share_with_some(vector:
     mean, literal = (_after(algorithm, 2, participation=world.FULL) for algorithm in both)
     assert torch.allclose(mean, literal, rtol=1e-5, atol=1e-7)
     start = world.simulation(both[0]).init().theta
-    mean, literal = (_after(algorithm, 1, participation=SOME) - start for algorithm in both)
+    mean, literal = (_after(algorithm, 1) - start for algorithm in both)
     assert torch.allclose(literal, mean * 3 / world.NUM_CLIENTS, rtol=1e-3, atol=1e-7)
 
 
@@ -100,15 +94,9 @@ LINKS = [
 @looped("how", ["independent", "orthonormal"])
 @looped("vector, seed, num, uplink, downlink", LINKS)
 def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downlink: int, how: str) -> None:
-    algorithm, ledger = FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed), Ledger()
-    sim = world.simulation(algorithm, participation=SOME, link=WireLink)
-    world.run(sim, last=2, ledger=ledger)
-    counters = ledger.counters()
-    assert counters["uplink"] == 2 * 3 * uplink
-    assert counters["downlink"] == 2 * 3 * downlink
-    assert counters["broadcast"] == 2 * downlink
-    assert counters["paper/uplink"] == 2 * 3 * 32 * num
-    assert counters["paper/downlink"] == counters["paper/broadcast"] == 0
+    bits = one_round(world.simulation(FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed))).bits
+    assert (bits["uplink"], bits["downlink"], bits["broadcast"]) == (3 * uplink, 3 * downlink, downlink)
+    assert (bits["paper/uplink"], bits["paper/downlink"], bits["paper/broadcast"]) == (3 * 32 * num, 0, 0)
 
 
 REPLAYS = [  # (vector, seed, L) -> bits down for an agent that replays P messages among N clients, first round's bits
@@ -120,22 +108,13 @@ REPLAYS = [  # (vector, seed, L) -> bits down for an agent that replays P messag
 SCHEDULE = ((0, 1, 2), (1, 2, 5), (5,), (3, 4), (3, 4, 5), (0, 1, 2, 3, 4, 5, 6), (0, 6))
 
 
-class Scheduled:
-    """Takes the cohorts of SCHEDULE in turn."""
-
-    def sample(self, key, importance, round_index=0):
-        clients = SCHEDULE[round_index]
-        return Cohort.of(clients, torch.full((len(clients),), 1 / len(clients)))
-
-
-@pytest.mark.parametrize("link", [Link, WireLink])
 @pytest.mark.parametrize("how", ["independent", "orthonormal"])
 @pytest.mark.parametrize(("vector", "seed", "num", "replayed_bits", "first_bits"), REPLAYS)
 def test_replayed_models_are_the_servers_bit_for_bit(
-    vector, seed, num, replayed_bits, first_bits, how, link, monkeypatch
+    vector, seed, num, replayed_bits, first_bits, how, monkeypatch
 ) -> None:
     algorithm = FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed, sends="scalar")
-    sim = world.simulation(algorithm, participation=Scheduled(), link=link, rounds=len(SCHEDULE))  # type: ignore[arg-type]
+    sim = world.simulation(algorithm, participation=Cohorts(SCHEDULE), rounds=len(SCHEDULE))
     replays, original = [], ScalarDownlink._send_step
 
     def noted(self, *args):
@@ -143,37 +122,32 @@ def test_replayed_models_are_the_servers_bit_for_bit(
         return replays[-1]
 
     monkeypatch.setattr(ScalarDownlink, "_send_step", noted)
-    state = sim.init()
-    for index, cohort in enumerate(SCHEDULE):
-        ledger, before = Ledger(), state
-        replays.clear()
-        state, _ = sim.round(index, state, ledger)
+    for index, (cohort, one) in enumerate(zip(SCHEDULE, rounds(sim), strict=True)):
         present = cohort if not index else [client for client in cohort if client in SCHEDULE[index - 1]]
         assert len(replays) == bool(present)
-        assert all(torch.equal(theta, before.theta) for theta in replays)
+        assert all(torch.equal(theta, one.before.theta) for theta in replays)
+        replays.clear()
         if not index:
-            assert ledger.counters()["downlink"] == first_bits * len(cohort)
+            assert one.bits["downlink"] == first_bits * len(cohort)
             continue
         seeds = 64 * len(cohort) if (vector, seed) == ("shared", "sent") else 0
         bits = replayed_bits(len(SCHEDULE[index - 1])) - (64 if seeds else 0)
         models = 32 * DIM * (len(cohort) - len(present))
-        assert ledger.counters()["downlink"] == seeds + models + bits * len(present)
-        assert ledger.counters()["paper/downlink"] == 0
-    plain = world.simulation(replace(algorithm, sends="model"), participation=Scheduled(), rounds=len(SCHEDULE))  # type: ignore[arg-type]
-    assert torch.equal(world.run(plain).theta, state.theta)
+        assert one.bits["downlink"] == seeds + models + bits * len(present)
+        assert one.bits["paper/downlink"] == 0
+    plain = world.simulation(replace(algorithm, sends="model"), participation=Cohorts(SCHEDULE), rounds=len(SCHEDULE))
+    assert torch.equal(world.run(plain).theta, one.after.theta)
 
 
 @looped("num, sends", [(DIM // world.NUM_CLIENTS, "model"), (1, "scalars")])
 def test_the_shorter_of_scalars_and_model_goes_down(num: int, sends: str) -> None:
     """Each agent's scalars and seed for everybody: with so many projections more bits than the model has."""
     algorithm = FedScalar(SGD, "per_agent", num_projections=num, sends="shortest")
-    sim, ledger = world.simulation(algorithm, participation=world.FULL, link=WireLink), Ledger()
-    state, _ = sim.round(1, sim.round(0, sim.init(), Ledger())[0], ledger)
+    _, second = rounds(world.simulation(algorithm, participation=world.FULL), 2)
     bits = {"scalars": world.NUM_CLIENTS * (32 * num + 64), "model": 32 * DIM}
     assert bits[sends] == min(bits.values())
-    assert ledger.counters()["downlink"] == world.NUM_CLIENTS * bits[sends]
-    plain = world.simulation(replace(algorithm, sends="model"), participation=world.FULL)
-    assert torch.equal(state.theta, plain.round(1, plain.round(0, plain.init(), Ledger())[0], Ledger())[0].theta)
+    assert second.bits["downlink"] == world.NUM_CLIENTS * bits[sends]
+    assert torch.equal(second.after.theta, _after(replace(algorithm, sends="model"), 2, participation=world.FULL))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -188,11 +162,11 @@ def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: s
         return carried(self, payload)
 
     monkeypatch.setattr(Link, "up", spoilt)
-    state, result = sim.round(0, sim.init(), Ledger())
-    assert torch.isfinite(state.theta).all()
-    assert torch.isfinite(state.replay.scalars).all()
+    one = one_round(sim)
+    assert torch.isfinite(one.after.theta).all()
+    assert torch.isfinite(one.after.replay.scalars).all()
     with pytest.raises(Diverged, match=r"round 1: the message/scalar of client 4 is (nan|inf); lower client.lr"):
-        DivergenceMonitor().add(1, result.cohort, result.metrics)
+        DivergenceMonitor().add(1, one.cohort, one.metrics)
 
 
 def test_more_directions_than_parameters_are_refused_before_the_first_round() -> None:

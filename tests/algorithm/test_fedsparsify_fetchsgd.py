@@ -17,33 +17,29 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Gradient
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger, SharedKnowledge
+from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import STEP, D, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
 WEIGHTS = 5 * 4 + 4 * 3
 
 
 def test_one_epoch_is_pruned_after_its_last_step() -> None:
-    sim = world.simulation(FedSparsify(Sgd(lr=0.1, batch_size=4), 0.9))
-    _, result = sim.round(0, sim.init(), Ledger())
-    assert result.metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * result.cohort.size)
+    metrics = one_round(world.simulation(FedSparsify(Sgd(lr=0.1, batch_size=4), 0.9))).metrics
+    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * 3)
 
 
 @looped("sparsity", [0.5, 0.9, 0.97])
 def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None:
-    sim = world.simulation(FedSparsify(SGD, sparsity))
-    state, result = sim.round(0, sim.init(), Ledger())
-    kept = sim.algorithm.num_kept(WEIGHTS, 0, 4)
-    assert kept == {0.5: 16, 0.9: 4, 0.97: 1}[sparsity]
-    assert result.metrics["model/sparsity"].tolist() == pytest.approx([1 - kept / WEIGHTS] * result.cohort.size)
-    weights = torch.cat((state.theta[:20], state.theta[24:36]))
-    assert kept <= int((weights != 0).sum()) <= kept * result.cohort.size
-    assert (state.theta[20:24] != 0).all()
+    one, kept = one_round(world.simulation(FedSparsify(SGD, sparsity))), {0.5: 16, 0.9: 4, 0.97: 1}[sparsity]
+    assert one.metrics["model/sparsity"].tolist() == pytest.approx([1 - kept / WEIGHTS] * 3)
+    assert kept <= sum(_weights_of(one.after.theta)) <= kept * 3
+    assert (one.after.theta[20:24] != 0).all()
 
 
 @dataclass(frozen=True)
@@ -111,10 +107,7 @@ def _weights_of(theta: Tensor) -> list[int]:
 
 def test_a_matrix_without_a_weight_left_is_said_in_the_round_that_empties_it(caplog: pytest.LogCaptureFixture) -> None:
     sim = world.simulation(FedSparsify(SGD, 0.97))
-    state, left, ledger = sim.init(), [_weights_of(sim.init().theta)], Ledger()
-    for index in range(4):
-        state, _ = sim.round(index, state, ledger)
-        left.append(_weights_of(state.theta))
+    left = [_weights_of(sim.init().theta), *(_weights_of(one.after.theta) for one in rounds(sim))]
     assert left[0] == [20, 12]
     expected = [
         f"round {index + 1}: pruning leaves no weight in 1 of 2 matrices (number {number + 1}, of {size} weights"

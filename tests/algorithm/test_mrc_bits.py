@@ -11,20 +11,22 @@ The 64 cells of the adaptive variants depend on the data, but their ratios do no
 up + down / 10, in all but one row of table 8.
 """
 
-import torch
+from dataclasses import replace
 
 from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor.mrc.split import groups
 from fedcomp.reporting.tables.published import load
-from fedcomp.wire import Ledger
 from tests.algorithm.bicompfl.test_bicompfl_bits import COLUMNS, DIMS, NUM, Sent, as_printed
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import MRC, Adam, Compressor, MRCSign, ServerSgd, Sgd
+from tests.rounds import one_round, rounds
 
 SAMPLES_DOWN = 10
+CLIENTS, DIM = world.NUM_CLIENTS, 39
 
 
 def columns(method: str, dim: int) -> dict[str, float]:
@@ -86,61 +88,38 @@ def test_the_codec_sends_what_the_columns_say(dim: int) -> None:
     assert [low for low, _ in parts[1:]] == [high for _, high in parts[:-1]]
 
 
+FIRST = Adam(lr=0.1, batch_size=4)
+
+
+def _bits(algorithm: Algorithm) -> dict[str, int]:
+    """Of a first round of all clients."""
+    return one_round(world.simulation(algorithm, participation=world.FULL)).bits
+
+
 @looped("relay", ["plain", "xor"])
-def test_a_relayed_round_in_the_ledger(relay: str) -> None:
-    client, ledger = Adam(lr=0.1, batch_size=4), Ledger()
-    sim = world.simulation(BiCompFLGR(client=client, block=16, relay=relay), participation=world.FULL)
-    sim.round(0, sim.init(), ledger)
-    counters, num = ledger.counters(), world.NUM_CLIENTS
-    up = 8 * -(-sim.model.dim // 16)
-    assert counters["uplink"] == num * up
-    assert counters["downlink"] == num * (num - 1) * up
-    assert counters["broadcast"] == (num - 1 if relay == "xor" else num) * up
-    assert counters["paper/broadcast"] == (num - 1) * up
+@looped(
+    "algorithm",
+    [BiCompFLGR(client=FIRST, block=16), BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=16)))],
+)
+def test_a_relayed_round_in_the_ledger(algorithm: Algorithm, relay: str) -> None:
+    bits, up = _bits(replace(algorithm, relay=relay)), 8 * -(-DIM // 16)
+    assert (bits["uplink"], bits["downlink"]) == (CLIENTS * up, CLIENTS * (CLIENTS - 1) * up)
+    assert bits["broadcast"] == (CLIENTS - 1 if relay == "xor" else CLIENTS) * up
+    assert bits["paper/broadcast"] == (CLIENTS - 1) * up
 
 
 @looped("allocation", ["adaptive", "adaptive_avg"])
 def test_a_round_that_asks_for_other_blocks_in_the_ledger(allocation: str) -> None:
     """A bit from each client, and the server's answer, a bit to each, which the paper does not count."""
-    algorithm = BiCompFLGR(client=Adam(lr=0.1, batch_size=4), block=1, allocation=allocation, longest=64, smallest=1)
-    sim, ledger = world.simulation(algorithm, participation=world.FULL), Ledger()
-    state, _ = sim.round(0, sim.init(), ledger)
-    assert bool(state.wanted[0])
-    counters, num = ledger.counters(), world.NUM_CLIENTS
-    up = 8 * sim.model.dim
-    assert counters["uplink"] == num * (up + 1)
-    assert (counters["downlink"], counters["broadcast"]) == (num * ((num - 1) * up + 1), num * up + 1)
-    assert (counters["paper/downlink"], counters["paper/broadcast"]) == (num * (num - 1) * up, (num - 1) * up)
-
-
-@looped("relay", ["plain", "xor"])
-def test_a_relayed_round_of_updates_in_the_ledger(relay: str) -> None:
-    algorithm, ledger = BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=8)), relay), Ledger()
-    sim = world.simulation(algorithm, participation=world.FULL)
-    sim.round(0, sim.init(), ledger)
-    counters, num = ledger.counters(), world.NUM_CLIENTS
-    up = 8 * -(-sim.model.dim // 8)
-    assert (counters["uplink"], counters["downlink"]) == (num * up, num * (num - 1) * up)
-    assert counters["broadcast"] == (num - 1 if relay == "xor" else num) * up
+    bits = _bits(BiCompFLGR(client=FIRST, block=1, allocation=allocation, longest=64, smallest=1))
+    up = 8 * DIM
+    assert bits["uplink"] == CLIENTS * (up + 1)
+    assert (bits["downlink"], bits["broadcast"]) == (CLIENTS * ((CLIENTS - 1) * up + 1), CLIENTS * up + 1)
+    paper = bits["paper/downlink"], bits["paper/broadcast"]
+    assert paper == (CLIENTS * (CLIENTS - 1) * up, (CLIENTS - 1) * up)
 
 
 def test_a_split_round_in_the_ledger() -> None:
-    client, total = Adam(lr=0.1, batch_size=4), Ledger()
-    sim = world.simulation(BiCompFLPR(client=client, block=3, split_downlink=True), participation=world.FULL)
-    state = sim.init()
-    for index in range(world.NUM_CLIENTS):
-        state, _ = sim.round(index, state, total)
-    blocks = -(-sim.model.dim // 3)
-    assert total.counters()["downlink"] == world.NUM_CLIENTS * world.NUM_CLIENTS * blocks * 8
-    assert torch.isfinite(state.theta).all()
-
-
-def test_a_mixed_prior_costs_eight_bits() -> None:
-    ledgers = []
-    for mixed in (False, True):
-        ledgers.append(Ledger())
-        client = Adam(lr=0.1, batch_size=4)
-        sim = world.simulation(BiCompFLPR(client=client, block=16, optimise_prior=mixed), participation=world.FULL)
-        world.run(sim, ledger=ledgers[-1])
-    more = ledgers[1].counters()["uplink"] - ledgers[0].counters()["uplink"]
-    assert more == 4 * world.NUM_CLIENTS * 8
+    sim = world.simulation(BiCompFLPR(client=FIRST, block=3, split_downlink=True), participation=world.FULL)
+    down = sum(one.bits["downlink"] for one in rounds(sim, CLIENTS))
+    assert down == CLIENTS * CLIENTS * -(-DIM // 3) * 8

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedcomp.compressor.predictors import Aggregate
-from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, Run, problem
 from tests.looped import looped
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, Sign, TopK
@@ -61,23 +60,19 @@ def test_first_round_of_cafe_is_plain_compression() -> None:
 
 
 @looped("sends", ["model", "step", "mean_update"])
-@looped("link", [None, WireLink])
-def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
+def test_both_ends_of_cafe_know_the_same_mean(sends: str) -> None:
     """It is what went down, in its bits: with a model its mean goes beside, 32 D for each participant."""
     lossy = Compressor(Sign()) if sends != "model" else DENSE
-    run = Run(_fedavg(_up("aggregate"), lossy, sends=sends), problem(0), 3, **({"link": link} if link else {}))
-    state = run.init()
-    for index in range(4):
-        before, state = state, run.once(state, index)
-        known = state.uplink.shared
+    run = Run(_fedavg(_up("aggregate"), lossy, sends=sends), problem(0), 3)
+    for index, (before, after, bits) in enumerate(run.rounds(4)):
+        known = after.uplink.shared
         assert known.shape == (D,)
         if sends != "model":
-            torch.testing.assert_close(before.theta + known, state.theta)
+            torch.testing.assert_close(before.theta + known, after.theta)
             assert len(known.abs().unique()) <= 2 + 2  # signs and one scale for each of two tensors
         extra = 32 * D * (3 if index and sends == "model" else 0)
         down = 3 * 32 * D if sends == "model" else 7 * (D + 64)
-        assert run.bits()["downlink"] == down + extra
-        assert run.bits()["uplink"] == 3 * 4 * WORD
+        assert (bits["downlink"], bits["uplink"]) == (down + extra, 3 * 4 * WORD)
     assert float(run.metrics["predictor/ratio"]) > 0
 
 

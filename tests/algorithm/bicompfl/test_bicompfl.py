@@ -1,6 +1,6 @@
 """BiCompFL: who holds what after a round, what happens where nothing is learnt, other blocks of split downlinks."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -14,37 +14,37 @@ from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.bicompfl.rest import STEPS, Rest
 from fedcomp.algorithm.masks.coded import MaskEstimate
 from fedcomp.compressor.mrc.thresholds import quantised
-from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.random.keys import Key
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Adam, Compressor, Dense, MRCQuantiser, MRCSign, ServerSgd, Sgd, Sign, TopK
 from tests.refused import refused
+from tests.rounds import Round, one_round, rounds
 from tests.thorough import thorough
 
 SCORES, STILL = Adam(lr=0.2, batch_size=4, epochs=2), Adam(lr=1e-12, batch_size=4)
 NUM = world.NUM_CLIENTS
 
 
-def first_round(algorithm: Any, link: type[Link] = Link, participation: Any = world.FULL) -> Any:
-    sim = world.simulation(algorithm, link=link, participation=participation)
-    state, result = sim.round(0, sim.init(), Ledger())
-    return sim, state, result.metrics
+def first_round(algorithm: Any) -> Round:
+    return one_round(world.simulation(algorithm, participation=world.FULL))
 
 
 def test_estimates_are_counts_of_everybodys_samples() -> None:
-    _, state, metrics = first_round(BiCompFLGR(client=SCORES, block=16, n_ul=3))
-    assert int(state.codes.max()) <= 3 * NUM
-    assert torch.equal(state.estimate, state.theta)
-    assert torch.allclose(state.estimate, state.codes / (3 * NUM))
-    assert set(metrics) >= {"mrc/kl_up", "mrc/above_up", "mrc/ess_up", "mask/polarisation"}
+    one = first_round(BiCompFLGR(client=SCORES, block=16, n_ul=3))
+    assert int(one.after.codes.max()) <= 3 * NUM
+    assert torch.equal(one.after.estimate, one.after.theta)
+    assert torch.allclose(one.after.estimate, one.after.codes / (3 * NUM))
+    assert set(one.metrics) >= {"mrc/kl_up", "mrc/above_up", "mrc/ess_up", "mask/polarisation"}
 
 
 def test_a_reconstructed_mean_is_equal_for_all_but_not_the_servers() -> None:
-    sim, state, metrics = first_round(BiCompFLGR(client=SCORES, block=16, reconstruct=True, n_dl=4))
-    assert not torch.equal(state.estimate, state.theta)
-    assert set((state.estimate * 4).unique().tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
-    assert "mrc/kl_down" in metrics
-    assert set(sim.algorithm.evaluation_models(state, sim.key)) == {"test", "expected", "threshold", "clients"}
+    algorithm = BiCompFLGR(client=SCORES, block=16, reconstruct=True, n_dl=4)
+    one = first_round(algorithm)
+    assert not torch.equal(one.after.estimate, one.after.theta)
+    assert set((one.after.estimate * 4).unique().tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
+    assert "mrc/kl_down" in one.metrics
+    assert set(algorithm.evaluation_models(one.after, Key())) == {"test", "expected", "threshold", "clients"}
 
 
 @pytest.mark.parametrize("candidates", ["shared", *thorough(["per_client"])])
@@ -53,70 +53,49 @@ def test_without_learning_masks_drift_as_wright_and_fisher_say(candidates: str) 
     algorithm = BiCompFLGR(client=STILL, block=8, theta0=0.3, bits=16, clamp=0.001, candidates=candidates)
     sim = world.simulation(algorithm, participation=world.FULL)
     start = sim.init()
-    thetas = torch.cat([sim.round(index, start, Ledger())[0].theta for index in range(150)]).double()
+    thetas = torch.cat([one_round(sim, start, index).after.theta for index in range(150)]).double()
     error = float(thetas.std()) / len(thetas) ** 0.5
     assert abs(float(thetas.mean()) - 0.3) < 5 * error
     left = float((thetas * (1 - thetas)).mean()) / 0.21
     assert left == pytest.approx(1 - 1 / NUM, abs=0.02)
-    state = start
-    for index in range(120):
-        state, _ = sim.round(index, state, Ledger())
-    assert float(((state.theta == 0) | (state.theta == 1)).double().mean()) > 0.85
+    *_, last = rounds(sim, 120)
+    assert float(((last.after.theta == 0) | (last.after.theta == 1)).double().mean()) > 0.85
 
 
 def test_one_client_alone_has_binary_masks_and_nothing_to_relay() -> None:
-    ledger = Ledger()
-    sim = world.simulation(BiCompFLGR(client=SCORES, block=16), participation=world.FULL, sizes=(9,))
-    state, _ = sim.round(0, sim.init(), ledger)
-    assert set(state.theta.tolist()) <= {0.0, 1.0}
-    assert (ledger.counters()["downlink"], ledger.counters()["broadcast"]) == (0, 0)
+    one = one_round(world.simulation(BiCompFLGR(client=SCORES, block=16), participation=world.FULL, sizes=(9,)))
+    assert set(one.after.theta.tolist()) <= {0.0, 1.0}
+    assert (one.bits["downlink"], one.bits["broadcast"]) == (0, 0)
 
 
 def test_blocks_follow_the_divergence() -> None:
     """Blocks of one entry carry far too little: both strategies make longer ones in the second round."""
     for allocation in ("adaptive", "adaptive_avg"):
         algorithm = BiCompFLGR(client=SCORES, allocation=allocation, block=1, longest=64, smallest=1, n_is=256)
-        sim = world.simulation(algorithm, participation=world.FULL)
-        first, _ = sim.round(0, sim.init(), Ledger())
-        assert bool(first.wanted[0]), allocation
-        ledger = Ledger()
-        second, _ = sim.round(1, first, ledger)
-        assert int(second.starts.sum()) < int(first.starts.sum()), allocation
-        assert bool(second.starts[0])
+        first, second = rounds(world.simulation(algorithm, participation=world.FULL), 2)
+        assert bool(first.after.wanted[0]), allocation
+        assert int(second.after.starts.sum()) < int(first.after.starts.sum()), allocation
+        assert bool(second.after.starts[0])
 
 
 def test_private_models_differ_and_the_server_mirrors_them() -> None:
-    sim, state, metrics = first_round(BiCompFLPR(client=SCORES, block=16))
-    assert not torch.equal(state.codes[0], state.codes[1])
-    assert float(metrics["mask/spread"]) > 0
-    estimate = sim.algorithm.estimate(NUM)
-    assert torch.allclose(state.mean, estimate.probability(state.codes, state.theta0).mean(0))
-    other, again, _ = first_round(BiCompFLPR(client=SCORES, block=16), WireLink)
-    assert torch.equal(state.codes, again.codes)
-    assert other.algorithm == sim.algorithm
-
-
-def test_an_absent_client_keeps_its_estimate() -> None:
-    sim = world.simulation(BiCompFLPR(client=SCORES, block=16))
-    state, result = sim.round(0, sim.init(), Ledger())
-    untouched = [client for client in range(NUM) if client not in result.cohort.clients]
-    marker = sim.algorithm.estimate(NUM).num + 1
-    assert (state.codes[untouched] == marker).all()
-    assert (state.codes[list(result.cohort.clients)] < marker).all()
+    algorithm = BiCompFLPR(client=SCORES, block=16)
+    one = first_round(algorithm)
+    assert not torch.equal(one.after.codes[0], one.after.codes[1])
+    assert float(one.metrics["mask/spread"]) > 0
+    mirrored = algorithm.estimate(NUM).probability(one.after.codes, one.after.theta0)
+    assert torch.allclose(one.after.mean, mirrored.mean(0))
 
 
 def test_parts_go_round_all_blocks() -> None:
     algorithm = BiCompFLPR(client=SCORES, block=3, split_downlink=True)
-    sim = world.simulation(algorithm, participation=world.FULL)
-    state, marker = sim.init(), algorithm.estimate(NUM).num + 1
-    for index in range(NUM):
-        before = state.codes
-        state, _ = sim.round(index, state, Ledger())
-        left = int((state.codes == marker).sum())
-        assert left < int((before == marker).sum())
-        assert ((state.codes != before).sum(1) <= 3 * 4).all()
+    marker = algorithm.estimate(NUM).num + 1
+    for one in rounds(world.simulation(algorithm, participation=world.FULL), NUM):
+        left = int((one.after.codes == marker).sum())
+        assert left < int((one.before.codes == marker).sum())
+        assert ((one.after.codes != one.before.codes).sum(1) <= 3 * 4).all()
     assert left == 0
-    _, taking, _ = first_round(replace(algorithm, rest="qhat"))
+    taking = first_round(replace(algorithm, rest="qhat")).after
     assert (taking.codes < marker).all()
     decoded = (taking.codes == 0) | (taking.codes == NUM)  # one sample of the uplink, counted as NUM of the downlink's
     assert ((~decoded).sum(1) <= 3 * 4).all()
@@ -124,30 +103,22 @@ def test_parts_go_round_all_blocks() -> None:
 
 
 def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
-    _, plain, _ = first_round(BiCompFLPR(client=SCORES, block=16))
-    _, mixed, metrics = first_round(BiCompFLPR(client=SCORES, block=16, optimise_prior=True))
-    assert torch.equal(plain.codes, mixed.codes)
-    assert metrics["mrc/lambda"].tolist() == [1.0] * NUM
+    plain = first_round(BiCompFLPR(client=SCORES, block=16))
     sim = world.simulation(BiCompFLPR(client=SCORES, block=16, optimise_prior=True), participation=world.FULL)
-    _, result = sim.round(1, mixed, Ledger())
-    assert ((result.metrics["mrc/lambda"] >= 0) & (result.metrics["mrc/lambda"] <= 1)).all()
-    assert result.metrics["mrc/lambda"].min() < 1
+    first, second = rounds(sim, 2)
+    assert torch.equal(plain.after.codes, first.after.codes)
+    assert first.metrics["mrc/lambda"].tolist() == [1.0] * NUM
+    assert ((second.metrics["mrc/lambda"] >= 0) & (second.metrics["mrc/lambda"] <= 1)).all()
+    assert second.metrics["mrc/lambda"].min() < 1
 
 
 def test_a_prior_is_mixed_where_parts_have_arrived() -> None:
-    """From the second round on, at both ends alike, though it takes as many rounds as clients until all parts came."""
+    """From the second round on, though it takes as many rounds as clients until all parts came."""
     algorithm = BiCompFLPR(client=SCORES, block=3, split_downlink=True, optimise_prior=True)
-    codes = []
-    for link in (Link, WireLink):
-        sim = world.simulation(algorithm, link=link, participation=world.FULL)
-        state, lambdas = sim.init(), []
-        for index in range(3):
-            state, result = sim.round(index, state, Ledger())
-            lambdas.append(float(result.metrics["mrc/lambda"].min()))
-        assert lambdas[0] == 1
-        assert max(lambdas[1:]) < 1
-        codes.append(state.codes)
-    assert torch.equal(*codes)
+    sim = world.simulation(algorithm, participation=world.FULL)
+    lambdas = [float(one.metrics["mrc/lambda"].min()) for one in rounds(sim, 3)]
+    assert lambdas[0] == 1
+    assert max(lambdas[1:]) < 1
 
 
 def test_the_ragged_block_is_one_for_a_client() -> None:
@@ -174,8 +145,7 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
 )
 def test_affine_probabilities_are_so_at_the_server_too(algorithm: Any) -> None:
     """theta = c + (1 - 2 c) mean of one sample a client."""
-    _, clip, _ = first_round(algorithm)
-    _, affine, _ = first_round(replace(algorithm, form="affine", clamp=0.1))
+    clip, affine = (first_round(one).after for one in (algorithm, replace(algorithm, form="affine", clamp=0.1)))
     for state, low in ((clip, 0.0), (affine, 0.1)):
         mean = (state.theta - low) / (1 - 2 * low) * NUM
         assert torch.allclose(mean, mean.round(), atol=1e-5)
@@ -183,8 +153,8 @@ def test_affine_probabilities_are_so_at_the_server_too(algorithm: Any) -> None:
 
 
 def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
-    sim, state, _ = first_round(BiCompFLCFL(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(MRCSign(block=4))))
-    steps = (state.theta - sim.init().theta) * NUM / 0.005
+    one = first_round(BiCompFLCFL(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(MRCSign(block=4))))
+    steps = (one.after.theta - one.before.theta) * NUM / 0.005
     assert torch.allclose(steps, steps.round(), atol=2e-3)
     assert int(steps.abs().max().round()) <= NUM
 
@@ -198,12 +168,6 @@ def _relayed_by_xor(codec: Any, module: Any) -> None:
 @looped("codec", [MRCSign(scale="mean_abs"), Sign(), Dense(), TopK(0.2, "index")])
 def test_messages_of_one_length_are_mixed(codec: Any, module: Any) -> None:
     _relayed_by_xor(codec, module)
-
-
-@looped("algorithm", [BiCompFLGR, BiCompFLCFL])
-def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
-    assert algorithm.full_participation
-    assert "full_participation" not in {field.name for field in fields(algorithm)}
 
 
 test_wrong_options = refused(

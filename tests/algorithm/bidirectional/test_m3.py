@@ -1,20 +1,20 @@
 """M3: parts cover the model, coins are fair, bits are exact, and it is FedAvg where nothing is left out."""
 
-import itertools
+from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor
 
 from fedcomp.algorithm import Context
-from fedcomp.algorithm.bidirectional.m3 import M3, M3State, _full
+from fedcomp.algorithm.bidirectional.m3 import M3, _full
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger, Link, WireLink
+from fedcomp.wire import Ledger, Link
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, PermK, RandK, ServerSgd, Sgd, Sign, TopK
 from tests.refused import refused
+from tests.rounds import Round, rounds
 
 SGD, STEP = Sgd(lr=0.05, batch_size=4), ServerSgd(0.5)
 DENSE, PERMK, TOPK, RANDK = (Compressor(codec) for codec in (Dense(), PermK(), TopK(positions="index"), RandK()))
@@ -27,51 +27,36 @@ def _m3(uplink: Compressor = TOPK, downlink: Compressor = PERMK, **options) -> M
     return M3(SGD, STEP, uplink, downlink, **options)
 
 
-def _states(algorithm: M3, rounds: int = 12, **options) -> list[M3State]:
-    sim = world.simulation(algorithm, participation=world.FULL, rounds=rounds, **options)
-    states = [sim.init()]
-    for index in range(rounds):
-        states.append(sim.round(index, states[-1], Ledger())[0])
-    return states
-
-
-def _ledgers(algorithm: M3, rounds: int = 40) -> list[dict[str, int]]:
-    sim = world.simulation(algorithm, participation=world.FULL, rounds=rounds, link=WireLink)
-    state, counters = sim.init(), []
-    for index in range(rounds):
-        ledger = Ledger()
-        state = sim.round(index, state, ledger)[0]
-        counters.append(ledger.counters())
-    return counters
+def _rounds(algorithm: M3, num: int = 12, **options) -> Iterator[Round]:
+    return rounds(world.simulation(algorithm, participation=world.FULL, rounds=num, **options))
 
 
 def test_parts_are_disjoint_and_cover_the_model() -> None:
     assert DIM % NUM != 0
-    for before, after in itertools.pairwise(_states(_m3(p_down=0), 6)[1:]):
-        part = after.models - before.models
-        assert before.step.all()  # so that an entry is sent if and only if it changes
+    for one in list(_rounds(_m3(p_down=0), 6))[1:]:
+        part = one.after.models - one.before.models
+        assert one.before.step.all()  # so that an entry is sent if and only if it changes
         assert (part.count_nonzero(0) == 1).all()
         assert set(part.count_nonzero(1).tolist()) == {DIM // NUM, DIM // NUM + 1}
-        assert torch.allclose(part.sum(0), NUM * before.step, rtol=1e-3, atol=1e-5)
+        assert torch.allclose(part.sum(0), NUM * one.before.step, rtol=1e-3, atol=1e-5)
 
 
 def test_clients_models_average_to_the_servers_which_independent_parts_do_not() -> None:
-    def distance(downlink: Compressor) -> Tensor:
-        pairs = itertools.pairwise(_states(_m3(downlink=downlink, p_down=0)))
-        return torch.stack([(after.models.mean(0) - before.theta).abs().max() for before, after in pairs])
+    def distance(downlink: Compressor) -> float:
+        made = _rounds(_m3(downlink=downlink, p_down=0))
+        return max(float((one.after.models.mean(0) - one.before.theta).abs().max()) for one in made)
 
-    assert distance(PERMK).max() < 1e-6
-    assert distance(Compressor(RandK(1 / NUM))).max() > 1e-3
-    spread = [float((state.models - state.models[0]).abs().max()) for state in _states(_m3(p_down=0))]
-    assert spread[1] == 0.0  # the first message is the whole model
-    assert spread[2] > 1e-3
+    assert distance(PERMK) < 1e-6
+    assert distance(Compressor(RandK(1 / NUM))) > 1e-3
+    first, second = (one.after.models for one in _rounds(_m3(p_down=0), 2))
+    assert torch.equal(first, first[:1].expand(NUM, -1))  # the first message is the whole model
+    assert (second - second[0]).abs().max() > 1e-3
 
 
-@looped("link", [Link, WireLink])
 @looped("differences", ["marina", "ef21"])
-def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> None:
+def test_with_whole_vectors_it_is_fedavg(differences: str) -> None:
     ours, theirs = Ledger(), Ledger()
-    options = {"participation": world.FULL, "link": link, "module": world.with_batch_norm}
+    options = {"participation": world.FULL, "module": world.with_batch_norm}
     whole = {"p_down": 1.0, "p_up": 1.0, "differences": differences, "uplink_entries": "compressor"}
     mine = world.run(world.simulation(_m3(DENSE, beta=1.0, **whole), **options), ledger=ours)
     plain = world.run(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE, "uniform"), **options), ledger=theirs)
@@ -85,17 +70,18 @@ def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> 
 def test_lossless_compressors_without_whole_vectors_are_fedavg_too() -> None:
     everything = _m3(Compressor(TopK(1.0)), DENSE, p_down=0, p_up=0, beta=1.0, uplink_entries="compressor")
     plain = world.run(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE, "uniform"), participation=world.FULL))
-    assert torch.allclose(_states(everything, 4)[-1].theta, plain.theta, atol=1e-6)
+    *_, last = _rounds(everything, 4)
+    assert torch.allclose(last.after.theta, plain.theta, atol=1e-6)
 
 
 def test_points_are_running_means_of_the_clients_models() -> None:
-    for before, after in itertools.pairwise(_states(_m3(beta=0.3))):
-        assert torch.allclose(after.points, 0.3 * after.models + 0.7 * before.points, atol=1e-6)
+    for one in _rounds(_m3(beta=0.3)):
+        assert torch.allclose(one.after.points, 0.3 * one.after.models + 0.7 * one.before.points, atol=1e-6)
 
 
 def test_ef21_keeps_the_servers_update_at_the_mean_of_the_memories() -> None:
     def distance(differences: str) -> float:
-        states = _states(_m3(differences=differences, p_up=0))[1:]
+        states = [one.after for one in _rounds(_m3(differences=differences, p_up=0))]
         return max(float((state.update - state.base.mean(0)).abs().max()) for state in states)
 
     assert distance("ef21") < 1e-6
@@ -107,7 +93,7 @@ UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(
 
 @looped("uplink, entry_bits, fixed_bits", UPLINKS)
 def test_bits_of_every_link(uplink: Compressor, entry_bits: int, fixed_bits: int) -> None:
-    counters = _ledgers(_m3(uplink, p_down=0.3, p_up=0.4))
+    counters = [one.bits for one in _rounds(_m3(uplink, p_down=0.3, p_up=0.4), 40)]
     whole, part = NUM * 32 * DIM, NUM * (KEPT * entry_bits + fixed_bits)
     assert {line["uplink"] for line in counters} == {whole, part}
     assert counters[0]["uplink"] == whole
@@ -132,21 +118,17 @@ def test_coins_are_fair_and_independent(p_down: float | None, p_up: float | None
     assert (both - expected).abs() < 4 * (expected * (1 - expected) / 2000).sqrt()
 
 
-def test_one_client_and_more_clients_than_parameters() -> None:
-    for sizes in ((5,), (2,) * (DIM + 3)):
-        data = world.dataset()
-        many = torch.arange(sum(sizes)) % len(data.train.x)
-        train = type(data.train)(data.train.x[many], data.train.y[many])
-        larger = type(data)("toy", train, data.test, "classification", world.NUM_CLASSES)
-        state = _states(_m3(p_down=0.2, p_up=0.2), 4, sizes=sizes, data=larger)[-1]
-        assert torch.isfinite(state.theta).all()
-        assert state.models.shape == (len(sizes), DIM)
+def test_more_clients_than_parameters() -> None:
+    sizes = (1,) * (DIM + 3)
+    *_, last = _rounds(_m3(p_down=0.2, p_up=0.2), 4, sizes=sizes)
+    assert torch.isfinite(last.after.theta).all()
+    assert last.after.models.shape == (len(sizes), DIM)
 
 
 @pytest.mark.thorough
 def test_the_study_counts_plain_places_however_they_are_sent() -> None:
     def uplink(positions: str) -> tuple[set[int], set[int]]:
-        lines = _ledgers(_m3(Compressor(TopK(positions=positions)), p_up=0))[1:]
+        lines = [one.bits for one in _rounds(_m3(Compressor(TopK(positions=positions)), p_up=0), 40)][1:]
         return {line["uplink"] for line in lines}, {line["paper/uplink"] for line in lines}
 
     counted = {NUM * KEPT * (32 + (DIM - 1).bit_length())}

@@ -29,8 +29,23 @@ from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, Heterogeneous, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import DENSE, Adam, Dense, Eden, ErrorFeedback, FedAvg, MRCSign, RandK, ServerSgd, Sgd, Spatial, TopK
+from tests.parts import (
+    DENSE,
+    Adam,
+    Cohorts,
+    Dense,
+    Eden,
+    ErrorFeedback,
+    FedAvg,
+    MRCSign,
+    RandK,
+    ServerSgd,
+    Sgd,
+    Spatial,
+    TopK,
+)
 from tests.refused import refused
+from tests.rounds import rounds
 
 NUM, FEATURES, CLASSES = world.NUM_CLIENTS, world.NUM_FEATURES, world.NUM_CLASSES
 DIM = (FEATURES + 1) * CLASSES
@@ -41,18 +56,6 @@ SERVER, TOP4 = ServerSgd(ETA_G), Compressor(TopK(k=4, positions="index"))
 TOP6_DOWN = Compressor(TopK(k=6, positions="index"), ErrorFeedback())
 Vectors = tuple[np.ndarray, ...]
 """x, c or h [D], and c_i or grad_i [N, D]."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """Participation by a list; all weights follow from the clients' importance."""
-
-    cohorts: tuple[tuple[int, ...], ...]
-
-    def sample(self, key: Any, importance: Tensor, round_index: int) -> Cohort:
-        clients = self.cohorts[round_index]
-        weight = importance[list(clients)] if clients else importance[:0]
-        return Cohort.of(clients, weight / weight.sum())
 
 
 @dataclass(frozen=True)
@@ -169,13 +172,12 @@ CASES: dict[str, tuple[Algorithm, Callable[[Losses], Iterator[Vectors]]]] = {
 @looped("case", CASES)
 def test_every_round_is_what_the_equations_say(case: str) -> None:
     algorithm, plain = CASES[case]
-    module, participation, rounds = partial(nn.Linear, FEATURES, CLASSES), Given(COHORTS), len(COHORTS)
-    made = world.simulation(algorithm, module, participation, chunk_size=2, rounds=rounds)  # type: ignore[arg-type]
+    module, participation = partial(nn.Linear, FEATURES, CLASSES), Cohorts(COHORTS)
+    made = world.simulation(algorithm, module, participation, chunk_size=2, rounds=len(COHORTS))
     simulation = world.in_float64(made)
-    state = simulation.init()
-    for index, (x, c, own) in enumerate(plain(Losses(simulation))):
-        state, _ = simulation.round(index, state, Ledger())
-        for found, wanted in ((state.theta, x), (state.control, c), (state.controls, own)):
+    pairs = zip(rounds(simulation), plain(Losses(simulation)), strict=True)
+    for index, (one, (x, c, own)) in enumerate(pairs):
+        for found, wanted in ((one.after.theta, x), (one.after.control, c), (one.after.controls, own)):
             np.testing.assert_allclose(found.double().numpy(), wanted, rtol=0, atol=2e-6, err_msg=f"round {index}")
     assert np.abs(own).max() > 0.1
 
@@ -184,12 +186,9 @@ def test_a_round_of_learning_rate_zero_changes_nothing() -> None:
     """The last one of a cosine: nobody moves, and a mean gradient of no way says nothing."""
     client = replace(CLIENT, schedule="cosine", lr_final=0.0)
     for algorithm in (Scaffold(client, SERVER, TOP4), Scallion(client, SERVER, TOP4, DENSE, ALPHA)):
-        simulation = world.simulation(algorithm, rounds=3)
-        state, ledger = simulation.init(), Ledger()
-        for index in range(3):
-            before, (state, _) = state, simulation.round(index, state, ledger)
+        *_, last = rounds(world.simulation(algorithm, rounds=3))
         for name in ("theta", "control", "controls"):
-            assert torch.equal(getattr(state, name), getattr(before, name)), (algorithm, name)
+            assert torch.equal(getattr(last.after, name), getattr(last.before, name)), (algorithm, name)
 
 
 STEP, CLIENTS = ServerSgd(), problem(0)

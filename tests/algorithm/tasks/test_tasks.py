@@ -20,12 +20,13 @@ from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, Bernoulli, Codec, Dense, ErrorFeedback, RandK, Sign, Temporal, TopK, WeightedSum
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 CENTRED = partial(PrincipalDirection, centre="global")
 
@@ -41,17 +42,15 @@ def _matrix(sim, centred: bool) -> np.ndarray:
 @looped("module, centred", [(PrincipalDirection, False), (CENTRED, True)])
 def test_rounds_are_numpys_and_end_at_numpys_eigenvector(module, centred: bool) -> None:
     sim = world.simulation(PowerIteration(DENSE, DENSE, 3), module, world.FULL, rounds=200)
-    matrix, state = _matrix(sim, centred), sim.init()
-    w = state.theta.double().numpy()
+    matrix, w = _matrix(sim, centred), sim.init().theta.double().numpy()
     assert np.linalg.norm(w) == pytest.approx(1, abs=1e-6)
     assert (w >= 0).all()
-    for index in range(3):
-        state, _ = sim.round(index, state, Ledger())
+    for one in rounds(sim, 3):
         w = matrix @ w
         w /= np.linalg.norm(w)
-        assert state.theta.numpy() == pytest.approx(w, abs=1e-6)
+        assert one.after.theta.numpy() == pytest.approx(w, abs=1e-6)
     top = np.linalg.eigh(matrix)[1][:, -1]
-    measured = sim.test_metrics(3, state)["test/distance"]
+    measured = sim.test_metrics(3, one.after)["test/distance"]
     assert measured == pytest.approx(1 - (w @ top) ** 2, rel=1e-4)
     assert sim.test_metrics(200, world.run(sim))["test/distance"] < 1e-11
 
@@ -62,8 +61,7 @@ def test_correlation_of_equal_clients_is_its_largest() -> None:
     same = data.train.x[:1].expand(len(data.train), -1).contiguous()
     data = type(data)("same", type(data.train)(same, data.train.y), data.test, "classification", data.num_outputs)
     sim = world.simulation(PowerIteration(DENSE, DENSE), PrincipalDirection, world.FULL, data=data, sizes=(2,) * 7)
-    _, result = sim.round(0, sim.init(), Ledger())
-    assert float(result.metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
+    assert float(one_round(sim).metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
 
 
 test_wrong_options = refused(
@@ -96,13 +94,11 @@ def _kmeans(uplink=DENSE, downlink=DENSE, **options):
 def test_dense_rounds_are_plain_lloyd_and_the_objective_never_rises() -> None:
     sim = _kmeans()
     points = sim.dataset.train.x[: sum(world.SIZES)].double().numpy()
-    state, _ = sim.round(0, sim.init(), Ledger())
     objectives = []
-    for index in range(1, 8):
-        wanted, objective = _lloyd(points, state.theta.view(K, F).double().numpy())
-        state, result = sim.round(index, state, Ledger())
-        assert state.theta.view(K, F).numpy() == pytest.approx(wanted, abs=1e-5)
-        assert float(result.metrics["train/objective"]) == pytest.approx(objective, rel=1e-5)
+    for one in list(rounds(sim, 8))[1:]:
+        wanted, objective = _lloyd(points, one.before.theta.view(K, F).double().numpy())
+        assert one.after.theta.view(K, F).numpy() == pytest.approx(wanted, abs=1e-5)
+        assert float(one.metrics["train/objective"]) == pytest.approx(objective, rel=1e-5)
         objectives.append(objective)
     assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(objectives))
     assert objectives[-1] < objectives[0]
@@ -117,7 +113,6 @@ def test_test_objective_is_the_mean_squared_distance_to_the_nearest() -> None:
 
 def test_the_first_centres_are_points_of_different_clients() -> None:
     """A single round from far-away data: each centre is the mean of the points nearest to one of the picked points."""
-    sim = _kmeans()
     context = {}
 
     class Peek(KMeans):
@@ -125,8 +120,8 @@ def test_the_first_centres_are_points_of_different_clients() -> None:
             context["centres"] = super()._first_centres(first, num_clusters, cohort, ctx)
             return context["centres"]
 
-    sim = replace(sim, algorithm=Peek(DENSE, DENSE, 4))
-    state, _ = sim.round(0, sim.init(), Ledger())
+    sim = replace(_kmeans(), algorithm=Peek(DENSE, DENSE, 4))
+    state = one_round(sim).after
     picked, points = context["centres"].view(K, F), sim.dataset.train.x[: sum(world.SIZES)]
     places = [int((points == centre).all(1).nonzero()[0]) for centre in picked]
     ends = np.cumsum(world.SIZES)
@@ -138,24 +133,20 @@ def test_the_first_centres_are_points_of_different_clients() -> None:
 def test_bits_of_every_exchange(downlink) -> None:
     """Participation is such that some first rounds are empty: the first centres are counted when they are sent."""
     sim = _kmeans(downlink=Compressor(downlink), participation=Bernoulli(0.12), rounds=40)
-    state, started, sizes = sim.init(), False, []
-    for index in range(40):
-        ledger = Ledger()
-        state, result = sim.round(index, state, ledger)
-        m, first = result.cohort.size, bool(result.cohort.size) and not started
+    sizes = []
+    for index, one in enumerate(rounds(sim)):
+        m, first = one.cohort.size, bool(one.cohort.size) and not any(sizes)
         sizes.append(m)
-        started = started or m > 0
         lossy = not downlink.near_lossless
         up = m * (32 * K + 32 * K * F) + first * 32 * K * F
         once = (32 * K + (K * F + 32 * K if lossy else 32 * K * F) + first * lossy * 32 * K * F) * (m > 0)
         down = m * 32 * K + (m > 0) * (
             world.NUM_CLIENTS * (K * F + 32 * K + first * 32 * K * F) if lossy else m * 32 * K * F
         )
-        counters = ledger.counters()
-        assert (counters["uplink"], counters["downlink"], counters["broadcast"]) == (up, down, once), index
+        assert (one.bits["uplink"], one.bits["downlink"], one.bits["broadcast"]) == (up, down, once), index
         counts, scale = 32 * K * (m > 0), 32 * K * lossy * (m > 0)  # which the papers do not count
         paper = (up - m * counts, down - m * counts - world.NUM_CLIENTS * scale, once - counts - scale)
-        assert (counters["paper/uplink"], counters["paper/downlink"], counters["paper/broadcast"]) == paper, index
+        assert tuple(one.bits[f"paper/{link}"] for link in ("uplink", "downlink", "broadcast")) == paper, index
     assert sizes[0] == 0
     assert max(sizes) > 1
 
@@ -165,7 +156,7 @@ def test_a_cluster_without_points_keeps_its_centre() -> None:
     state = world.run(sim, last=1)
     far = state.theta.view(K, F).clone()
     far[0], far[1] = far[0] + 0.5, 1e3
-    after, _ = sim.round(1, replace(state, theta=far.flatten()), Ledger())
+    after = one_round(sim, replace(state, theta=far.flatten()), 1).after
     assert torch.equal(after.theta.view(K, F)[1], far[1])
     assert not torch.equal(after.theta.view(K, F)[0], far[0])
 
@@ -203,11 +194,8 @@ def _simulation(algorithm: MeanEstimation, columns: int = 50, rounds: int = 5) -
 
 
 def _run(sim: Simulation):
-    state, metrics = sim.init(), {}
-    for index in range(sim.rounds):
-        state, result = sim.round(index, state, Ledger())
-        metrics = result.metrics
-    return state, {name: float(value.mean()) for name, value in metrics.items()}
+    *_, last = rounds(sim)
+    return last.after, {name: float(value.mean()) for name, value in last.metrics.items()}
 
 
 def test_mse_is_the_expected_one_within_its_standard_error() -> None:
