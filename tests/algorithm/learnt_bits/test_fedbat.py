@@ -16,6 +16,7 @@ from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd, StochasticSign
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 
 def test_binarise_has_the_stated_mean_and_variance() -> None:
@@ -77,8 +78,7 @@ class Plain(FedBAT):
 def _trained(algorithm: FedBAT, sim=None):
     """(m [M, D], lambda [M, L], ln alpha_0 [M, L]) of round 0, and the simulation."""
     sim = sim or world.simulation(algorithm, participation=world.FULL)
-    state, found = sim.init(), {}
-    original = FedBAT._train
+    found, original = {}, FedBAT._train
 
     def noting(self, *arguments):
         found["it"] = original(self, *arguments)
@@ -86,9 +86,8 @@ def _trained(algorithm: FedBAT, sim=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FedBAT, "_train", noting)
-        sim.round(0, state, Ledger())
-    local, log, first = found["it"]
-    return local, log, first, sim
+        one_round(sim)
+    return *found["it"], sim
 
 
 @looped("rho", [0.0, 3.0])
@@ -146,8 +145,8 @@ def test_never_binarised_it_sends_the_law_of_stochastic_signs() -> None:
     found = []
     for algorithm in (plain, signs):
         sim = world.simulation(algorithm, participation=world.FULL)
-        state = sim.init()
-        found.append(torch.stack([sim.round(index, state, Ledger())[0].theta - state.theta for index in range(60)]))
+        start = sim.init()
+        found.append(torch.stack([one_round(sim, start, index).after.theta - start.theta for index in range(60)]))
     error = ((found[0].var(0) + found[1].var(0)) / 60).sqrt()
     assert ((found[0].mean(0) - found[1].mean(0)).abs() < 5 * error + 1e-7).all()
     assert torch.allclose(found[0].var(0), found[1].var(0), rtol=2)
@@ -163,45 +162,40 @@ def test_a_client_of_one_step_sends_mean_m() -> None:
 
 def test_at_a_learning_rate_of_zero_nobody_sends_anything() -> None:
     """As in the last round of a cosine: m stays 0, and so is mean |m|; the loss is that of the model."""
-    sim = world.simulation(replace(BAT, client=Sgd(lr=0.1, steps=4, schedule="linear")), rounds=2)
-    state, _ = sim.round(0, sim.init(), Ledger())
-    after, result = sim.round(1, state, Ledger())
-    assert torch.equal(after.theta, state.theta)
-    assert not result.metrics["bat/alpha"].any()
-    still = world.simulation(FedAvg(Sgd(lr=0.1, steps=4, schedule="linear"), STEP, DENSE, DENSE), rounds=2)
-    wanted = still.round(1, replace(still.init(), theta=state.theta), Ledger())[1]
-    torch.testing.assert_close(result.metrics["train/loss"], wanted.metrics["train/loss"])
+    falling = Sgd(lr=0.1, steps=4, schedule="linear")
+    _, one = rounds(world.simulation(replace(BAT, client=falling), rounds=2))
+    assert torch.equal(one.after.theta, one.before.theta)
+    assert not one.metrics["bat/alpha"].any()
+    still = world.simulation(FedAvg(falling, STEP, DENSE, DENSE), rounds=2)
+    wanted = one_round(still, replace(still.init(), theta=one.before.theta), 1)
+    torch.testing.assert_close(one.metrics["train/loss"], wanted.metrics["train/loss"])
 
 
 def test_no_weight_moves_by_more_than_the_largest_step_and_small_rates_move_by_the_smallest() -> None:
     for lr, wanted in ((0.5, None), (1e-6, 1.0)):
-        sim = world.simulation(FedBAT(Sgd(lr=lr, batch_size=4), STEP, DENSE))
-        state = sim.init()
-        after, result = sim.round(0, state, Ledger())
-        moved = (after.theta - state.theta).abs()
+        one = one_round(world.simulation(FedBAT(Sgd(lr=lr, batch_size=4), STEP, DENSE)))
+        moved = (one.after.theta - one.before.theta).abs()
         assert 0 < float(moved.max()) <= 5e-2 + 1e-6
         if wanted:
-            assert (result.metrics["bat/at_bound"] == wanted).all()
+            assert (one.metrics["bat/at_bound"] == wanted).all()
             assert float(moved.max()) <= 5e-4 + 1e-6
 
 
 def test_the_server_decodes_what_the_client_sent() -> None:
     sim = world.simulation(BAT, participation=world.FULL, sizes=(20,))
-    state = sim.init()
-    after, result = sim.round(0, state, Ledger())
-    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
-    for piece in (after.theta - state.theta).split(part.layers):
+    one = one_round(sim)
+    for piece in (one.after.theta - one.before.theta).split(sim.model.layers):
         assert torch.allclose(piece.abs(), piece.abs().max().expand(len(piece)), atol=1e-6)
-    assert result.metrics["bat/error"].min() > 0
+    assert one.metrics["bat/error"].min() > 0
 
 
 test_wrong_options = refused(
     [
         ({"alpha_min": 0.1, "alpha_max": 0.05}, "algorithm.alpha_min=0.1 must be at most alpha_max=0.05"),
-        ({"client": Sgd(lr=0.1, momentum=0.5)}, "algorithm=fedbat needs plain SGD"),
-        ({"client": Sgd(lr=0.1, clip_norm=1.0)}, "algorithm=fedbat needs plain SGD"),
-        ({"client": Sgd(lr=0.1, weight_decay=0.1)}, "algorithm=fedbat needs plain SGD"),
-        ({"client": Sgd(lr=0.1, proximal=0.1)}, "algorithm=fedbat needs plain SGD"),
+        *(
+            ({"client": Sgd(lr=0.1, **{option: 0.5})}, "algorithm=fedbat needs plain SGD")
+            for option in ("momentum", "clip_norm", "weight_decay", "proximal")
+        ),
     ],
     lambda **options: replace(BAT, **options),
 )

@@ -1,6 +1,6 @@
 """FedBiF: the grid, which bit a round moves, and that nothing else moves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from fedcomp.wire.coding import Unsigned
 from tests.conformance import world
 from tests.looped import looped
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 SGD = Sgd(lr=0.05, batch_size=4, epochs=2)
 
@@ -83,20 +84,20 @@ class Noting(WireLink):
 @looped("bits", [1, 3])
 def test_a_round_moves_multiples_of_the_active_bit_alone(bits: int) -> None:
     sim = world.simulation(FedBiF(SGD, bits), participation=world.FULL, sizes=(20,), link=Noting)
-    part, state = _part(sim), sim.init()
-    for index in range(4):
-        Noting.seen.clear()
-        state, result = sim.round(index, state, Ledger())
+    part = _part(sim)
+    Noting.seen.clear()
+    for index, one in enumerate(rounds(sim)):
         down, up = Noting.seen
+        Noting.seen.clear()
         q, ranges = down.fields["q"].data[0], down.fields["range"].data[0]
         grid = WeightGrid(bits, "asymmetric", part.layers)
-        before, w = grid.values(q, ranges), part.take(state.theta)
+        before, w = grid.values(q, ranges), part.take(one.after.theta)
         worth = grid.spread(grid.step(ranges)) * 2 ** (bits - 1 - index % bits)
         ratio = (w - before) / worth
         assert torch.allclose(ratio, ratio.round(), atol=1e-4)
         assert set(ratio.round().tolist()) <= {-1.0, 0.0, 1.0}
         flips = (up.fields["bits"].data[0] != (q >> (bits - 1 - index % bits)) & 1).float().mean()
-        assert float(result.metrics["bif/flips"]) == pytest.approx(float(flips))
+        assert float(one.metrics["bif/flips"]) == pytest.approx(float(flips))
         assert float(flips) == pytest.approx(float((ratio.round() != 0).float().mean()))
         if bits == 1:
             assert all(value in (0.0, -1.0) for value in ((w / grid.spread(ranges)).round(decimals=4).tolist()))
@@ -107,42 +108,33 @@ def test_biases_are_trained_as_floats() -> None:
     moved = []
     for lr in (0.01, 0.02):
         sim = world.simulation(FedBiF(Sgd(lr=lr, batch_size=20, steps=1)), participation=world.FULL, sizes=(20,))
-        rest, state = _part(sim).rest, sim.init()
-        moved.append(rest.take(sim.round(0, state, Ledger())[0].theta) - rest.take(state.theta))
+        one = one_round(sim)
+        moved.append(_part(sim).rest.take(one.after.theta - one.before.theta))
     assert moved[0].norm() > 1e-4
     torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-3, atol=1e-6)
 
 
 def test_the_range_never_grows_and_a_rate_of_almost_nothing_moves_nothing() -> None:
-    sim = world.simulation(FedBiF(Sgd(lr=1e-12, batch_size=4)), participation=world.FULL)
-    state, ratios = sim.init(), []
+    sim = world.simulation(FedBiF(Sgd(lr=1e-12, batch_size=4)), participation=world.FULL, link=Noting)
     part = _part(sim)
-    for index in range(20):
-        Noting.seen.clear()
-        state, result = replace(sim, link=Noting).round(index, state, Ledger())
+    grid = WeightGrid(3, "asymmetric", part.layers)
+    Noting.seen.clear()
+    for one in rounds(sim):
         q, ranges = (Noting.seen[0].fields[name].data[0] for name in ("q", "range"))
-        grid = WeightGrid(3, "asymmetric", part.layers)
-        assert torch.allclose(part.take(state.theta), grid.values(q, ranges), atol=1e-6)
-        assert float(result.metrics["bif/flips"].max()) == 0
-        ratios.append(float(result.metrics["bif/range"]))
+        Noting.seen.clear()
+        assert torch.allclose(part.take(one.after.theta), grid.values(q, ranges), atol=1e-6)
+        assert float(one.metrics["bif/flips"].max()) == 0
+    trained = world.simulation(FedBiF(Sgd(lr=0.3, batch_size=4, epochs=3)), participation=world.FULL, rounds=20)
+    ratios = [float(one.metrics["bif/range"]) for one in rounds(trained)]
     assert ratios[0] == 1
     assert all(after <= before + 1e-6 for before, after in pairwise(ratios))
-    trained = world.simulation(FedBiF(Sgd(lr=0.3, batch_size=4, epochs=3)), participation=world.FULL)
-    state, kept = trained.init(), []
-    for index in range(20):
-        state, result = trained.round(index, state, Ledger())
-        kept.append(float(result.metrics["bif/range"]))
-    assert all(after <= before + 1e-6 for before, after in pairwise(kept))
 
 
 def test_flips_decode_to_the_same_and_are_never_longer() -> None:
-    ledgers, states = [], []
-    for coding in ("plain", "flips"):
-        ledgers.append(Ledger())
-        states.append(world.run(world.simulation(FedBiF(SGD, coding=coding), link=WireLink), ledger=ledgers[-1]))
-    assert torch.equal(states[0].theta, states[1].theta)
-    plain, flips = (ledger.counters()["uplink"] for ledger in ledgers)
-    assert flips <= plain + 4 * 3  # one bit of each of 3 clients in 4 rounds says which
+    both = (rounds(world.simulation(FedBiF(SGD, coding=coding))) for coding in ("plain", "flips"))
+    for plain, flips in zip(*both, strict=True):
+        assert torch.equal(plain.after.theta, flips.after.theta)
+        assert flips.bits["uplink"] <= plain.bits["uplink"] + 3  # one bit of each of 3 clients says which
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,6 @@ from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from fedcomp.check.noninterference import RecordedRound, record
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.evaluation.per_client import PerClient
-from fedcomp.model.flat import draw
-from fedcomp.model.lora.add import add_lora
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Field, Ledger, Payload
@@ -26,7 +24,7 @@ from tests.algorithm.lora.test_conformance import SGD, TOPK
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
 from tests.looped import looped
-from tests.lora_networks import ALPHA, BASE, RANK, lora_mlp, lora_mlp_b, lora_mlp_head
+from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import DENSE, Compressor, Dense, FedAvg, ServerSgd, Sgd
 
 ZEROTH = {"decomfl": DeComFL(lr=0.02, batch_size=4), "fedkseed": FedKSeed(pool=64, steps=12, lr=0.02, batch_size=4)}
@@ -87,46 +85,6 @@ def test_a_base_in_a_message_is_found() -> None:
     base = _marked(lora_mlp_b)()[0].base.weight.detach().flatten()
     sim = world.simulation(_SendsBase(SGD, ServerSgd(), DENSE, DENSE, base=base), _marked(lora_mlp_b), rounds=1)
     assert _has_mark(record(sim, Ledger())[0])
-
-
-@looped("case", CASES)
-def test_a_wider_base_costs_no_bits(case: AlgorithmCase) -> None:
-    """Twice the hidden units, each with half of its weight in the output: the same function, and the same D."""
-    trains = "b" if case.module is lora_mlp_b else "both"
-    totals, frozen = [], []
-    for times in (1, 2):
-        sim = world.simulation(case.algorithm, lambda times=times: _bottle(times, trains), case.participation, rounds=2)
-        ledger = Ledger()
-        world.run(sim, ledger=ledger)
-        totals.append((sim.model.dim, ledger.counters()))
-        frozen.append(sum(tensor.numel() for tensor in sim.model.frozen.values()))
-    assert totals[0] == totals[1]
-    assert frozen[0] < frozen[1]
-
-
-def _bottle(times: int, trains: str) -> nn.Module:
-    """5-6-(8 times)-3, an adapter on the first layer alone."""
-    first, up, down = draw(lambda: nn.ModuleList([nn.Linear(5, 6), nn.Linear(6, 8), nn.Linear(8, 3)]), BASE)
-    up.weight.data, up.bias.data = up.weight.data.repeat(times, 1), up.bias.data.repeat(times)
-    down.weight.data = down.weight.data.repeat(1, times) / times
-    return add_lora(nn.Sequential(first, nn.Tanh(), up, nn.Tanh(), down), RANK, ALPHA, ["0"], trains=trains)
-
-
-@looped("name", ZEROTH)
-def test_scalars_of_b_alone_cost_as_much_as_of_any_model(name: str) -> None:
-    """And a frozen A stays, while B moves."""
-    dims, counted = set(), []
-    for module in (lora_mlp_b, lora_mlp, world.mlp):
-        sim, ledger = world.simulation(ZEROTH[name], module), Ledger()
-        before = {own: tensor.clone() for own, tensor in sim.model.frozen.items()}
-        state = world.run(sim, ledger=ledger)
-        dims.add(sim.model.dim)
-        counted.append(ledger.counters())
-        assert (module is lora_mlp_b) == any("lora_A" in own for own in before)
-        assert all(torch.equal(tensor, before[own]) for own, tensor in sim.model.frozen.items())
-        assert not torch.equal(sim.algorithm.evaluation_models(state, sim.key)["test"].theta[0], sim.init().theta)
-    assert len(dims) == 3
-    assert counted[0] == counted[1] == counted[2]
 
 
 FEDSA = FedSALoRA(Sgd(lr=0.2, batch_size=4), Compressor(Dense()))

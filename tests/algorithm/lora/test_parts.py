@@ -13,52 +13,45 @@ from fedcomp.algorithm.lora.flasc import FLASC
 from fedcomp.algorithm.lora.rolora import RoLoRA
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.server.adamw import AdamW
-from fedcomp.wire import Ledger, WireLink
 from tests.algorithm.lora.planted import planted, planted_run, products, weights_of
 from tests.conformance import world
 from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import DENSE, Adam, Compressor, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 ADAM = Adam(lr=0.1, batch_size=4, weight_decay=0.1, decoupled=True)
 A, B = 22, 18
 
 
 def test_a_client_is_sent_what_it_misses() -> None:
-    sim = world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), lora_mlp, rounds=8, link=WireLink)
-    state, last, kinds = sim.init(), {}, set()
-    for index in range(8):
-        ledger = Ledger()
-        state, result = sim.round(index, state, ledger)
+    sim = world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), lora_mlp, rounds=8)
+    last, kinds = {}, set()
+    for index, one in enumerate(rounds(sim)):
         down = 0
-        for client in result.cohort.clients:
+        for client in one.cohort.clients:
             since = last.get(client, 0)
             halves = {before % 2 for before in range(since, index)}
             down += 32 * sum(A if half else B for half in halves)
             kinds.add(tuple(halves))
             last[client] = index
-        counters = ledger.counters()
-        assert counters["uplink"] == 3 * 32 * (A if index % 2 else B)
-        assert counters["downlink"] == down
+        assert (one.bits["uplink"], one.bits["downlink"]) == (3 * 32 * (A if index % 2 else B), down)
     assert kinds == {(), (0,), (1,), (0, 1)}
 
 
 def test_the_half_that_rests_is_the_same_bit_for_bit() -> None:
     sim = world.simulation(RoLoRA(ADAM, DENSE), lora_mlp)
-    layout, states = LoraLayout.of(sim.model.tensors), [sim.init()]
-    for index in range(4):
-        states.append(sim.round(index, states[-1], Ledger())[0])
-    for index, (old, new) in enumerate(pairwise(states)):
+    layout = LoraLayout.of(sim.model.tensors)
+    for index, one in enumerate(rounds(sim)):
         trained, rests = (layout.a, layout.b) if index % 2 else (layout.b, layout.a)
-        assert torch.equal(rests.take(old.theta), rests.take(new.theta))
-        assert not torch.equal(trained.take(old.theta), trained.take(new.theta))
+        assert torch.equal(rests.take(one.before.theta), rests.take(one.after.theta))
+        assert not torch.equal(trained.take(one.before.theta), trained.take(one.after.theta))
 
 
 def test_a_round_of_a_before_one_of_b_would_be_lost() -> None:
-    sim = world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), lora_mlp)
-    state = sim.init()
-    assert torch.equal(sim.round(1, state, Ledger())[0].theta, state.theta)
+    one = one_round(world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), lora_mlp), index=1)
+    assert torch.equal(one.after.theta, one.before.theta)
 
 
 test_models_solvers_and_options_that_they_are_not_for = refused(
@@ -78,12 +71,10 @@ FLASC_025 = FLASC(MOMENTUM, AdamW(), Compressor(TopK(0.25)))
 
 @looped("mask", ["model", "update"])
 def test_with_densities_of_1_it_is_fedavg_bit_for_bit(mask: str) -> None:
-    flasc = world.simulation(FLASC(MOMENTUM, AdamW(), DENSE, 1.0, mask), lora_mlp)
-    fedavg = world.simulation(FedAvg(MOMENTUM, AdamW(), DENSE, DENSE, "uniform"), lora_mlp)
-    ledgers = Ledger(), Ledger()
-    states = [world.run(sim, ledger=ledger) for sim, ledger in zip((flasc, fedavg), ledgers)]
-    assert torch.equal(states[0].theta, states[1].theta)
-    assert ledgers[0].counters() == ledgers[1].counters()
+    methods = FLASC(MOMENTUM, AdamW(), DENSE, 1.0, mask), FedAvg(MOMENTUM, AdamW(), DENSE, DENSE, "uniform")
+    for flasc, fedavg in zip(*(rounds(world.simulation(method, lora_mlp)) for method in methods), strict=True):
+        assert torch.equal(flasc.after.theta, fedavg.after.theta)
+        assert flasc.bits == fedavg.bits
 
 
 def test_a_first_download_of_the_models_entries_has_no_b() -> None:
@@ -98,13 +89,9 @@ def test_a_first_download_of_the_models_entries_has_no_b() -> None:
 
 
 def test_a_first_download_of_what_was_learnt_costs_nothing() -> None:
-    sim = world.simulation(replace(FLASC_025, mask="update"), lora_mlp)
-    state, ledgers = sim.init(), [Ledger(), Ledger()]
-    for index, ledger in enumerate(ledgers):
-        state, _ = sim.round(index, state, ledger)
-    first, second = (ledger.counters()["broadcast"] for ledger in ledgers)
-    assert first == 0
-    assert 10 * 32 < second < 10 * 32 + 40  # the gaps' Rice code beats a bitmap
+    first, second = rounds(world.simulation(replace(FLASC_025, mask="update"), lora_mlp), 2)
+    assert first.bits["broadcast"] == 0
+    assert 10 * 32 < second.bits["broadcast"] < 10 * 32 + 40  # the gaps' Rice code beats a bitmap
 
 
 @pytest.mark.parametrize("mask", ["model", "update"])
@@ -116,22 +103,9 @@ def test_what_is_tested_is_what_the_next_cohort_is_sent(mask: str, monkeypatch) 
     monkeypatch.setattr(
         "fedcomp.algorithm.lora.flasc.MaskedModel.model", lambda *args: got.append(real(*args)) or got[-1]
     )
-    sim.round(3, state, Ledger())
+    one_round(sim, state, 3)
     assert torch.equal(got[0][0], tested)
     assert not torch.equal(tested, state.theta)
-
-
-def test_the_servers_adamw_is_torchs() -> None:
-    theta = torch.nn.Parameter(torch.randn(20, generator=torch.Generator().manual_seed(0)))
-    own, server = theta.detach().clone(), AdamW(lr=0.1, weight_decay=0.3)
-    optimizer, slots = torch.optim.AdamW([theta], lr=0.1, weight_decay=0.3), server.init(own)
-    for seed in range(5):
-        update = torch.randn(20, generator=torch.Generator().manual_seed(seed + 1))
-        theta.grad = -update
-        optimizer.step()
-        step, slots = server.step(update, slots)
-        own = own + step
-    torch.testing.assert_close(own, theta.detach())
 
 
 SGD = Sgd(lr=0.1, batch_size=4)
@@ -196,16 +170,13 @@ def test_bits_are_floats_their_places_and_the_masks_seed(drop: float, seed_cost:
     """A has 10 entries, B 12, the head 21."""
     real, masks = FedSRD.kept, []
     monkeypatch.setattr(FedSRD, "kept", lambda *given: masks.append(real(*given)) or masks[-1])
-    sim = world.simulation(FedSRD(SGD, drop=drop, seed_cost=seed_cost), lora_mlp_head, link=WireLink)
-    state = sim.init()
-    for index, half in enumerate((12, 10)):
-        ledger = Ledger()
-        state, result = sim.round(index, state, ledger)
+    sim = world.simulation(FedSRD(SGD, drop=drop, seed_cost=seed_cost), lora_mlp_head)
+    for one, half in zip(rounds(sim, 2), (12, 10), strict=True):
         kept = [mask[:22].nonzero()[:, 0].tolist() for mask in masks[-1][0]]
-        counted, down = ledger.counters(), 32 * (round((1 - drop) * half) + 21) + seed
-        assert counted["uplink"] == sum(32 * (len(one) + 21) + _bits_of_places(one) for one in kept)
-        assert (counted["broadcast"], counted["downlink"]) == (down, 7 * down)
-        assert result.metrics["adapter/pruned"].tolist() == pytest.approx([1 - len(one) / 22 for one in kept])
+        down = 32 * (round((1 - drop) * half) + 21) + seed
+        assert one.bits["uplink"] == sum(32 * (len(places) + 21) + _bits_of_places(places) for places in kept)
+        assert (one.bits["broadcast"], one.bits["downlink"]) == (down, 7 * down)
+        assert one.metrics["adapter/pruned"].tolist() == pytest.approx([1 - len(places) / 22 for places in kept])
 
 
 def _bits_of_places(places: list[int]) -> int:

@@ -17,12 +17,12 @@ from fedcomp.algorithm.lora.self_pruning import SelfPruning
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.model.contract import Gradient, Model
 from fedcomp.model.lora.moved import moved
-from fedcomp.wire import Ledger
 from tests.algorithm.lora.planted import RANKS, Planted, factors_of, planted, planted_run, products, weights_of
 from tests.conformance import world
 from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_head
 from tests.parts import DENSE, Compressor, ErrorFeedback, Sgd, TopK, Uniform
+from tests.rounds import one_round, rounds
 
 
 def _factors(clients: int, rank: int, inputs: int, outputs: int):
@@ -90,13 +90,11 @@ def test_every_round_begins_with_new_adapters_of_the_clients_own() -> None:
 def test_bits_up_are_the_own_components_and_down_goes_the_shorter_to_all() -> None:
     for sends in ("stack", "weights", "shortest"):
         sim = world.simulation(FLoRA(SGD, FOUR, sends=sends), lora_mlp_head, Uniform(num_participants=2), rounds=6)
-        for index in range(6):
-            ledger, ranks = Ledger(), [FOUR[client] for client in sim.cohort(index).clients]
-            world.run(sim, first=index, last=index + 1, ledger=ledger)
-            stack = sum(ranks) * 11
+        for one in rounds(sim):
+            stack = 11 * sum(FOUR[client] for client in one.cohort.clients)
             entries = {"stack": stack, "weights": 30, "shortest": min(stack, 30)}[sends]
             wanted = (32 * (stack + 2 * 21), 7 * 32 * (entries + 21))
-            assert (ledger.counters()["uplink"], ledger.counters()["downlink"]) == wanted
+            assert (one.bits["uplink"], one.bits["downlink"]) == wanted
 
 
 def test_it_trains_and_is_tested_over_the_moved_base() -> None:
@@ -108,9 +106,8 @@ def test_it_trains_and_is_tested_over_the_moved_base() -> None:
     assert torch.equal(before, sim.model.outputs(sim.init().theta, first.stats, x))  # B is 0
     loss = torch.nn.functional.cross_entropy(after, sim.dataset.test.y)
     assert float(sim.test_metrics(1, first)["test/loss"]) == pytest.approx(float(loss), rel=1e-5)
-    _, result = sim.round(1, first, Ledger())
-    _, unmoved = sim.round(1, sim.init(), Ledger())
-    assert not torch.allclose(result.metrics["train/loss"], unmoved.metrics["train/loss"], rtol=1e-3)
+    moves, unmoved = (one_round(sim, state, 1).metrics["train/loss"] for state in (first, sim.init()))
+    assert not torch.allclose(moves, unmoved, rtol=1e-3)
 
 
 def _means(sim, ranks=RANKS):
@@ -157,12 +154,12 @@ def test_what_truncation_loses_is_kept_and_added_to_the_next_sum() -> None:
 
 def test_the_energy_of_each_rank_is_logged() -> None:
     sim, *_ = planted_run(FlexLoRA, 3, ranks=RANKS)
-    _, result = sim.round(0, sim.init(), Ledger())
+    metrics = one_round(sim).metrics
     squares = [torch.linalg.svdvals(mean).square() for mean in _means(sim)]
     total = sum(each.sum() for each in squares)
     for rank in (1, 2, 3):
         wanted = sum(each[:rank].sum() for each in squares) / total
-        assert float(result.metrics[f"adapter/energy_{rank}"]) == pytest.approx(float(wanted), rel=1e-5)
+        assert float(metrics[f"adapter/energy_{rank}"]) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def _padded(sim, ranks=RANKS):
@@ -226,8 +223,9 @@ def test_a_client_gives_up_components_whose_size_fell_and_says_so() -> None:
     """Of rank 3 the components behind floor(3 / 2) = 1; a rank of 0 to 3 takes two bits, and there are two matrices."""
     sim, first, _, _ = planted_run(HetLoRA, 3, rounds=3, gamma=0.5)
     assert bool((first.ranks == 3).all())  # B was 0, and cannot fall
-    theta, ledger, spent = planted(torch.tensor([9]), sim.model.dim), Ledger(), Ledger()
-    state, _ = sim.round(1, replace(first, theta=theta[0]), ledger)
+    theta = planted(torch.tensor([9]), sim.model.dim)
+    one, another = rounds(sim, 2, replace(first, theta=theta[0]), first=1)
+    state = one.after
     layout, wanted = LoraLayout.of(sim.model.tensors), []
     for start, end in zip(layout.factors(theta), layout.factors(planted(torch.arange(7), sim.model.dim)), strict=True):
         before, after = (a[:, 1:].norm(dim=(1, 2)) * b[:, :, 1:].norm(dim=(1, 2)) for a, b in (start, end))
@@ -235,9 +233,7 @@ def test_a_client_gives_up_components_whose_size_fell_and_says_so() -> None:
     assert torch.equal(state.ranks, torch.stack(wanted, 1))
     assert 0 < int((state.ranks == 1).sum()) < 14
     floats = 32 * int((state.ranks @ torch.tensor([11, 9])).sum())
-    assert ledger.counters()["uplink"] == floats + 7 * 2 * 2
-    sim.round(2, state, spent)
-    assert spent.counters()["downlink"] == floats
+    assert (one.bits["uplink"], another.bits["downlink"]) == (floats + 7 * 2 * 2, floats)
 
 
 def test_the_penalty_is_the_product_of_the_norms_of_what_may_go() -> None:

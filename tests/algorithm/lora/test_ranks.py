@@ -19,6 +19,7 @@ from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import Adam, Compressor, ErrorFeedback, Muon, Sgd, TopK
 from tests.refused import refused
+from tests.rounds import rounds
 
 SGD = Sgd(lr=0.1, batch_size=4)
 RANKS = (1, 2, 1, 2, 1, 2, 1)
@@ -46,14 +47,10 @@ def _topk(dim: int) -> int:
 @looped("make", [FlexLoRA, HetLoRA, FLoRA])
 @looped("uplink, bits", [(DENSE, lambda dim: 32 * dim), (Compressor(TopK(0.2, "index")), _topk)])
 def test_bits_are_those_of_the_own_components_and_of_the_head(make, uplink, bits) -> None:
-    sim, ledger = world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), Ledger()
-    for index in range(2):
-        dims = [RANKS[client] * (5 + 6) + 21 for client in sim.cohort(index).clients]
-        before = ledger.counters()
-        world.run(sim, first=index, last=index + 1, ledger=ledger)
-        spent = {link: count - before[link] for link, count in ledger.counters().items()}
-        assert spent["uplink"] == sum(map(bits, dims))
-        assert make is FLoRA or spent["downlink"] == 32 * sum(dims)  # FLoRA's: test_planted.py
+    for one in rounds(world.simulation(make(SGD, RANKS, uplink=uplink), lora_mlp_head), 2):
+        dims = [RANKS[client] * (5 + 6) + 21 for client in one.cohort.clients]
+        assert one.bits["uplink"] == sum(map(bits, dims))
+        assert make is FLoRA or one.bits["downlink"] == 32 * sum(dims)  # FLoRA's: test_planted.py
 
 
 @looped("make", [FlexLoRA, HetLoRA, FLoRA])

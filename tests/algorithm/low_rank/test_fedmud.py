@@ -12,11 +12,11 @@ from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.model.contract import Model
 from fedcomp.model.networks.cnn_bn import cnn4_bn
-from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, FedAvg, Muon, ServerSgd, Sgd
 from tests.refused import refused
+from tests.rounds import one_round, rounds
 
 TENSORS = (ParameterTensor(54, WEIGHT, 18, 3), ParameterTensor(35, WEIGHT, 7))
 """A convolution of 3 x 2 channels, 3 x 3 kernels, and a linear layer of 5 x 7; as Kronecker blocks both are padded."""
@@ -145,20 +145,17 @@ def test_full_rank_is_fedavgs_step() -> None:
 @looped("interval", [1, 3])
 def test_resets_keep_the_model_and_move_its_base(interval: int) -> None:
     sim = world.simulation(replace(MUD, interval=interval), participation=world.FULL)
-    state, part = sim.init(), MUD.part(sim.model.tensors)
-    factors = MUD.factors(sim.model.tensors)
-    for index in range(7):
-        after, _ = sim.round(index, state, Ledger())
-        resets = index > 0 and index % interval == 0
-        assert torch.equal(after.base, state.base) == (not resets)
-        assert torch.equal(after.fixed, state.fixed) == (not resets)
+    part, factors = MUD.part(sim.model.tensors), MUD.factors(sim.model.tensors)
+    for index, one in enumerate(rounds(sim, 7)):
+        resets, before, after = index > 0 and index % interval == 0, one.before, one.after
+        assert torch.equal(after.base, before.base) == (not resets)
+        assert torch.equal(after.fixed, before.fixed) == (not resets)
         if resets:  # the factors that went into the base are the last round's
-            wanted = state.base + factors.fold(state.factors[None], state.fixed)[0]
+            wanted = before.base + factors.fold(before.factors[None], before.fixed)[0]
             assert torch.allclose(after.base, wanted, atol=1e-6)
         moved = factors.fold(after.factors[None], after.fixed)[0]
         assert torch.allclose(part.take(after.theta), after.base + moved, atol=1e-6)
         assert moved.norm() > 1e-3
-        state = after
 
 
 def test_fixed_factors_differ_between_tensors_sides_and_rounds_and_repeat() -> None:
@@ -172,29 +169,26 @@ def test_fixed_factors_differ_between_tensors_sides_and_rounds_and_repeat() -> N
 
 def test_both_downlinks_train_the_same_model_and_count_their_bits() -> None:
     num, dense, dim = sum(MUD.factors(world.simulation(MUD).model.tensors).trained), 7, 39
-    found = {}
-    for downlink, bits in (("factors", 32 * (num + dense) * world.NUM_CLIENTS), ("model", 32 * (num + dim) * 3)):
-        ledger, sim = Ledger(), world.simulation(replace(MUD, sends=downlink), link=WireLink)
-        found[downlink] = world.run(sim, last=2, ledger=ledger).theta
-        assert ledger.counters()["downlink"] == 2 * bits
-        assert ledger.counters()["uplink"] == 2 * 3 * 32 * (num + dense)
-    assert torch.equal(found["factors"], found["model"])
+    both = (rounds(world.simulation(replace(MUD, sends=sends)), 2) for sends in ("factors", "model"))
+    for factors, model in zip(*both, strict=True):
+        assert torch.equal(factors.after.theta, model.after.theta)
+        assert factors.bits["downlink"] == 32 * (num + dense) * world.NUM_CLIENTS
+        assert model.bits["downlink"] == 32 * (num + dim) * 3
+        assert factors.bits["uplink"] == model.bits["uplink"] == 3 * 32 * (num + dense)
 
 
 @looped("kind", ["mat", "kron"])
 def test_both_trained_have_an_aggregation_error_with_more_than_one_client(kind: str) -> None:
     algorithm = replace(MUD, type=kind, pattern="ab", distribution="uniform", magnitude=0.5)
     for sizes, wrong in (((20,), False), ((20, 12), True)):
-        sim = world.simulation(algorithm, participation=world.FULL, sizes=sizes)
-        _, result = sim.round(0, sim.init(), Ledger())
-        assert (float(result.metrics["mud/aggregation_error"]) > 1e-4) == wrong
+        metrics = one_round(world.simulation(algorithm, participation=world.FULL, sizes=sizes)).metrics
+        assert (float(metrics["mud/aggregation_error"]) > 1e-4) == wrong
 
 
 def test_the_effective_rate_is_logged() -> None:
     official = FedMUD(Sgd(lr=0.01, batch_size=4), skip_first=0, skip_last=0, distribution="uniform", magnitude=5.0)
-    sim = world.simulation(official)
-    _, result = sim.round(0, sim.init(), Ledger())
-    assert float(result.metrics["mud/effective_rate"]) == pytest.approx(0.01 * 2 * 25 / 3, rel=1e-5)  # 0.167
+    rate = float(one_round(world.simulation(official)).metrics["mud/effective_rate"])
+    assert rate == pytest.approx(0.01 * 2 * 25 / 3, rel=1e-5)  # 0.167
 
 
 test_wrong_options = refused(

@@ -31,6 +31,7 @@ from tests.conformance import world
 from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
 from tests.parts import DENSE, Dense, ErrorFeedback, FedAvg, MRCSign, PermK, RandK, ServerSgd, Sgd, Sign, TopK, spared
+from tests.rounds import Round, one_round, rounds
 
 TENSORS = Model(lora_mlp_head()).tensors
 LAYOUT = LoraLayout.of(TENSORS)
@@ -54,11 +55,10 @@ def test_it_is_the_direct_difference() -> None:
 def test_fedavg_says_it_where_both_factors_are_trained() -> None:
     fedavg = FedAvg(Sgd(lr=0.2, batch_size=4, epochs=3), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
     for module, said in ((lora_mlp, True), (lora_mlp_b, False), (world.mlp, False)):
-        sim = world.simulation(fedavg, module)
-        _, result = sim.round(0, sim.init(), Ledger())
-        assert ("adapter/bias" in result.metrics) is said
+        metrics = one_round(world.simulation(fedavg, module)).metrics
+        assert ("adapter/bias" in metrics) is said
         if said:
-            assert 0 < float(result.metrics["adapter/bias"]) < 1
+            assert 0 < float(metrics["adapter/bias"]) < 1
 
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
@@ -78,32 +78,31 @@ class Heard(RandK):
         return super().encode(x, common, sender_key)
 
 
-def _metrics(uplink: Compressor, **options):
-    sim = world.simulation(FedAvg(SGD, STEP, uplink, DENSE), **options)
-    _, result = sim.round(0, sim.init(), Ledger())
-    return result.cohort, result.metrics
+def _first(uplink: Compressor, **options) -> Round:
+    return one_round(world.simulation(FedAvg(SGD, STEP, uplink, DENSE), **options))
 
 
 @looped("module", [world.mlp, world.with_batch_norm])
 def test_it_is_that_of_what_the_codec_is_given(module) -> None:
     heard = Heard(0.4, places="index")
     uplink = Compressor(heard, estimator=Spatial("avg"))
-    cohort, metrics = _metrics(spared(uplink) if module is world.with_batch_norm else uplink, module=module)
+    one = _first(spared(uplink) if module is world.with_batch_norm else uplink, module=module)
     (x,) = heard.vectors
-    assert metrics[NAME].shape == ()
-    assert float(metrics[NAME]) == pytest.approx(float(correlation(x, cohort.weight)), abs=1e-12)
-    assert 0 < float(metrics[NAME]) < cohort.size - 1
+    assert one.metrics[NAME].shape == ()
+    assert float(one.metrics[NAME]) == pytest.approx(float(correlation(x, one.cohort.weight)), abs=1e-12)
+    assert 0 < float(one.metrics[NAME]) < one.cohort.size - 1
 
 
 @pytest.mark.parametrize("uplink", [DENSE, Compressor(CODEC), Compressor(CODEC, estimator=Temporal())], ids=str)
 def test_others_do_not_work_it_out(uplink, monkeypatch) -> None:
     monkeypatch.setattr("fedcomp.algorithm.updates.metrics.correlation", None)
-    assert NAME not in _metrics(uplink)[1]
+    assert NAME not in _first(uplink).metrics
 
 
 def test_one_client_and_nobody() -> None:
-    assert float(_metrics(SPATIAL, participation=Uniform(num_participants=1))[1][NAME]) == pytest.approx(0, abs=1e-9)
-    assert _metrics(SPATIAL, participation=world.NOBODY)[1] == {}
+    alone = _first(SPATIAL, participation=Uniform(num_participants=1))
+    assert float(alone.metrics[NAME]) == pytest.approx(0, abs=1e-9)
+    assert _first(SPATIAL, participation=world.NOBODY).metrics == {}
 
 
 def test_rows_of_nobody_change_nothing() -> None:
@@ -120,7 +119,7 @@ def test_a_study_has_that_of_each_repetition(participation, together) -> None:
     study = MonteCarloStudy.of(repetitions)
     assert (study.vmapped is not None) is together
     _, outcome = study.round(0, study.init(), Ledger())
-    alone = [one.round(0, one.init(), Ledger())[1].metrics for one in repetitions]
+    alone = [one_round(one).metrics for one in repetitions]
     assert outcome.shared[NAME].tolist() == pytest.approx([float(own[NAME]) for own in alone if own], rel=1e-4)
 
 
@@ -159,23 +158,18 @@ def _rows(state: Any, algorithm: Algorithm) -> torch.Tensor | None:
 @looped("name", CASES)
 def test_lengths_are_those_of_the_memories(name: str) -> None:
     algorithm, wanted = CASES[name]
-    everybody = algorithm.full_participation
-    module = world.with_batch_norm if name == "beside" else world.mlp
-    sim = world.simulation(algorithm, module, world.FULL if everybody else world.SOME)
-    state = sim.init()
-    for index in range(3):
-        state, result = sim.round(index, state, Ledger())
-        assert {key for key in result.metrics if key.startswith("memory/")} == wanted
-        rows = _rows(state, algorithm)
+    for one in rounds(world.simulation(algorithm, world.with_batch_norm if name == "beside" else world.mlp), 3):
+        assert {key for key in one.metrics if key.startswith("memory/")} == wanted
+        rows = _rows(one.after, algorithm)
         if UP in wanted and rows is not None:
-            assert torch.allclose(result.metrics[UP], rows[result.cohort.ids].norm(dim=1))
+            assert torch.allclose(one.metrics[UP], rows[one.cohort.ids].norm(dim=1))
         if UP in wanted:
-            assert result.metrics[UP].shape == result.metrics["update/norm"].shape == (result.cohort.size,)
+            assert one.metrics[UP].shape == one.metrics["update/norm"].shape == (one.cohort.size,)
         if DOWN in wanted:
-            assert torch.allclose(result.metrics[DOWN], state.downlink.sender[0].norm())
-            assert float(result.metrics["update/norm_down"]) > 0
+            assert torch.allclose(one.metrics[DOWN], one.after.downlink.sender[0].norm())
+            assert float(one.metrics["update/norm_down"]) > 0
     if wanted and name != "liec":  # whose third round empties it
-        assert all(float(result.metrics[key].max()) > 0 for key in wanted)
+        assert all(float(one.metrics[key].max()) > 0 for key in wanted)
 
 
 def test_what_ef21_leaves_out_is_the_difference_to_what_everybody_knows() -> None:
@@ -185,8 +179,7 @@ def test_what_ef21_leaves_out_is_the_difference_to_what_everybody_knows() -> Non
             BiCompFLCFL(CLIENT, SERVER, uplink, ef21=True),
             M3(CLIENT, SERVER, uplink, DENSE, p_up=0.0, differences="ef21", uplink_entries="compressor"),
         ):
-            sim = world.simulation(algorithm, participation=world.FULL)
-            _, result = sim.round(0, sim.init(), Ledger())
-            assert bool((result.metrics[UP] <= most * result.metrics["update/norm"]).all())
+            metrics = one_round(world.simulation(algorithm)).metrics
+            assert (metrics[UP] <= most * metrics["update/norm"]).all()
             if uplink is TOPK and isinstance(algorithm, BiCompFLCFL):
-                assert bool((result.metrics[UP] > 0).all())
+                assert (metrics[UP] > 0).all()
