@@ -148,7 +148,6 @@ class Run:
     clients: Heterogeneous
     participants: int | None = None
     seed: int = 100
-    link: type[Link] = Link
     metrics: Metrics = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
 
@@ -168,7 +167,7 @@ class Run:
         """The state after round `index`; `ledger` then has the bits of this round."""
         self.ledger = Ledger()
         key = Key(("heterogeneous", self.seed)).fold_in("round", index)
-        context = Context(index, 10**6, key, self.link(self.ledger), self.clients)
+        context = Context(index, 10**6, key, Link(self.ledger), self.clients)
         state, self.metrics = self.algorithm.round(state, self.cohort(index), context)
         return state
 

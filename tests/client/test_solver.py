@@ -45,16 +45,16 @@ class Quadratics:
         return Gradient(self.h * difference + self.noise[step], loss, batch.stats)
 
 
-def _torch(optimizer_of, world: Quadratics, client: int, num_rounds: int = 1) -> Tensor:
-    """Where the client ends in the last round, each of which begins at 0 and goes on with the same optimizer."""
-    theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+def _torch(optimizer_of, client: int, begin: Tensor, num_rounds: int = 1, mu: float = 0.0) -> Tensor:
+    """Where the client ends in the last round, each of which begins there and goes on with the same optimizer."""
+    world, theta = Quadratics(), begin.clone().requires_grad_()
     optimizer = optimizer_of([theta])
     for _ in range(num_rounds):
-        theta.data.zero_()
+        theta.data.copy_(begin)
         for step in range(STEPS[client]):
             optimizer.zero_grad()
             loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
-            loss.backward()
+            (loss + mu / 2 * (theta - begin).square().sum()).backward()
             optimizer.step()
     return theta.detach()
 
@@ -88,14 +88,14 @@ def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver,
         assert all(torch.equal(tensor, old) for tensor, old in zip(memory, before))
         memory = result.memory
         for client in range(4):
-            expected = _torch(optimizer_of, world, client, num_rounds)
+            expected = _torch(optimizer_of, client, start[client], num_rounds)
             assert torch.allclose(result.value[client], expected, rtol=0, atol=1e-12)
     assert memory[-1][:, 0].tolist() == [3 * steps for steps in STEPS]
     alone = solver.run(world, start, stats, (0, 1))
     assert alone.memory == ()
     assert not start.any()
     for client in range(4):
-        assert torch.allclose(alone.value[client], _torch(optimizer_of, world, client), rtol=0, atol=1e-12)
+        assert torch.allclose(alone.value[client], _torch(optimizer_of, client, start[client]), rtol=0, atol=1e-12)
 
 
 def test_loss_is_the_mean_over_a_clients_own_steps() -> None:
@@ -147,26 +147,15 @@ def test_a_factor_of_0_is_none_of_an_exponential_schedule() -> None:
 
 MU = 0.7
 START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)
-SOLVERS = [
-    (Sgd(lr=0.1, momentum=0.9, weight_decay=0.01), lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01)),
-    (Adam(lr=0.05), lambda p: torch.optim.Adam(p, lr=0.05)),
-]
 
 
-@looped("solver, optimizer_of", SOLVERS)
+@looped("solver, optimizer_of", CASES)
 def test_is_torchs_with_the_penalty_in_the_loss(solver: LocalSolver, optimizer_of) -> None:
     world = Quadratics()
     begin = torch.stack([START * scale for scale in (1.0, 2.0, -1.0, 0.0)])
     result = replace(solver, proximal=MU).run(world, begin, torch.zeros(4, 0), (0, 1))
     for client in range(4):
-        theta = begin[client].clone().requires_grad_()
-        optimizer = optimizer_of([theta])
-        for step in range(STEPS[client]):
-            optimizer.zero_grad()
-            loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
-            (loss + MU / 2 * (theta - begin[client]).square().sum()).backward()
-            optimizer.step()
-        assert torch.allclose(result.value[client], theta.detach(), atol=1e-12)
+        assert torch.allclose(result.value[client], _torch(optimizer_of, client, begin[client], mu=MU), atol=1e-12)
     plain = solver.run(world, begin, torch.zeros(4, 0), (0, 1))
     assert not torch.allclose(result.value, plain.value, rtol=0, atol=1e-4)
 

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,10 +18,11 @@ from fedcomp.compressor import Compressor
 from fedcomp.core.folders import CONF
 from fedcomp.core.pytree import flatten
 from fedcomp.model.networks.cnn import lenet5
-from fedcomp.wire import Ledger, WireError
+from fedcomp.wire import Ledger
 from tests.codecs import ddp_process as ranked
 from tests.docs.pages import block
 from tests.forked import Forked
+from tests.refused import refused
 
 NAMES = sorted(path.stem for path in (CONF / "compressor").glob("*.yaml"))
 X = torch.randn(13, 40, generator=torch.Generator().manual_seed(0))
@@ -85,30 +86,6 @@ def test_the_mean_of_many_is_decoded_jointly() -> None:
     assert torch.equal(one, first)
 
 
-def test_what_is_wrong_is_refused_in_a_line() -> None:
-    data = fc.codec("topk", fraction=0.1).encode(X).data
-    receiver = fc.codec("topk", fraction=0.1)
-    for wrong in (data[:-2], data + b"\0\0", b""):
-        with pytest.raises(WireError):
-            receiver.decode(wrong, X.shape, step=0, sender=0)
-    with pytest.raises(ValueError, match="no codec 'topkk'; there are chunk_topk"):
-        fc.codec("topkk")
-    with pytest.raises(ValueError, match=r"no option 'compressor\.share'"):
-        fc.codec("topk", share=0.1)
-    with pytest.raises(ValueError, match="take predictor=none"):
-        fc.codec("topk", predictor="ef21")
-    with pytest.raises(ValueError, match="fraction"):
-        fc.codec("topk", fraction=0)
-    with pytest.raises(WireError, match=r"give message\.data"):
-        receiver.decode(fc.codec("topk", fraction=0.1).encode(X), X.shape, step=0, sender=0)
-    for messages in ([data], {}):
-        with pytest.raises(ValueError, match="bytes of each sender by its number"):
-            receiver.mean(messages, X.shape, step=0)
-    for nothing in ([1.0], X[:0]):
-        with pytest.raises(ValueError, match="must be a tensor of one entry or more"):
-            receiver.encode(nothing)
-
-
 def test_a_memory_is_of_one_tensor_and_stays_finite() -> None:
     sender = fc.codec("topk", fraction=0.1, feedback="error")
     sender.encode(X)
@@ -148,28 +125,45 @@ def test_a_receiver_keeps_no_memory_of_the_senders() -> None:
     assert torch.equal(again.mean({2: message.data}, X.shape, step=0), mean)
 
 
-def test_numbers_that_cannot_be_are_refused_in_a_line() -> None:
-    data, receiver = fc.codec("qsgd").encode(X).data, fc.codec("qsgd")
-    both = {0: data, 1: data}
-    wrong: list[tuple[Callable[[], object], str]] = [
+TOPK, QSGD = fc.codec("topk", fraction=0.1), fc.codec("qsgd")
+SENT, CODES = TOPK.encode(X).data, QSGD.encode(X).data
+BOTH = {0: CODES, 1: CODES}
+
+
+def _topk(data: Any) -> None:
+    fc.codec("topk", fraction=0.1).decode(data, X.shape, step=0, sender=0)
+
+
+def _qsgd(data: bytes = CODES, shape: Any = X.shape, **options: Any) -> None:
+    fc.codec("qsgd").decode(data, shape, **({"step": 0, "sender": 0} | options))
+
+
+test_what_is_wrong_is_refused_in_a_line = refused(
+    [
+        *((lambda wrong=wrong: _topk(wrong), "row 0: ") for wrong in (SENT[:-2], SENT + b"\0\0", b"")),
+        (lambda: _topk(TOPK.encode(X)), r"give message\.data"),
+        (lambda: fc.codec("topkk"), "no codec 'topkk'; there are chunk_topk"),
+        (lambda: fc.codec("topk", share=0.1), r"no option 'compressor\.share'"),
+        (lambda: fc.codec("topk", predictor="ef21"), "take predictor=none"),
+        (lambda: fc.codec("topk", fraction=0), "fraction"),
+        *((lambda of=of: QSGD.mean(of, X.shape, step=0), "bytes of each sender by its number") for of in ([SENT], {})),
+        *((lambda of=of: QSGD.encode(of), "must be a tensor of one entry or more") for of in ([1.0], X[:0])),
         (lambda: fc.codec("qsgd", sender=1.5), "sender=1.5 must be a whole number, 0 or more"),
         (lambda: fc.codec("qsgd", sender=5, num_senders=2), "sender=5 must be a whole number from 0 to 1"),
         (lambda: fc.codec("qsgd", seed="a"), "seed=a must be a whole number"),
         (lambda: fc.codec("qsgd", num_senders=0), "num_senders=0 must be a whole number"),
-        (lambda: receiver.encode(X.to(torch.complex64)), "must be real, and this tensor is torch.complex64"),
-        (lambda: receiver.encode(X, layers=[600, -80]), "must be sizes that add up to the tensor's 520 entries"),
-        (lambda: receiver.decode(data, X.shape, step=0, sender=0, layers=[10]), "layers=.10. must be sizes that add"),
-        (lambda: receiver.decode(data, X.shape, step=-1, sender=0), "step=-1 must be a whole number"),
-        (lambda: receiver.decode(data, X.shape, step=0, sender="0"), "sender=0 must be a whole number"),
-        (lambda: receiver.decode(data, 520, step=0, sender=0), "shape=520 must be sizes of 1 or more"),
-        (lambda: receiver.decode(data, (-1,), step=0, sender=0), "must be sizes of 1 or more: give tensor.shape"),
-        (lambda: receiver.mean(both, X.shape, step=0, weights={0: 1.0}), "weights lack sender 1"),
-        (lambda: receiver.mean(both, X.shape, step=0, weights={0: 1.0, 1: 1.0}), "messages sum to 2, and must to 1"),
-        (lambda: receiver.load_state_dict({}), "no state of a codec, it lacks dim, received, rows, sent, step"),
+        (lambda: QSGD.encode(X.to(torch.complex64)), "must be real, and this tensor is torch.complex64"),
+        (lambda: QSGD.encode(X, layers=[600, -80]), "must be sizes that add up to the tensor's 520 entries"),
+        (lambda: _qsgd(layers=[10]), "layers=.10. must be sizes that add"),
+        (lambda: _qsgd(step=-1), "step=-1 must be a whole number"),
+        (lambda: _qsgd(sender="0"), "sender=0 must be a whole number"),
+        (lambda: _qsgd(shape=520), "shape=520 must be sizes of 1 or more"),
+        (lambda: _qsgd(shape=(-1,)), "must be sizes of 1 or more: give tensor.shape"),
+        (lambda: QSGD.mean(BOTH, X.shape, step=0, weights={0: 1.0}), "weights lack sender 1"),
+        (lambda: QSGD.mean(BOTH, X.shape, step=0, weights={0: 1.0, 1: 1.0}), "messages sum to 2, and must to 1"),
+        (lambda: QSGD.load_state_dict({}), "no state of a codec, it lacks dim, received, rows, sent, step"),
     ]
-    for call, line in wrong:
-        with pytest.raises(ValueError, match=line):
-            call()
+)
 
 
 def test_lengths_that_the_layout_decides() -> None:

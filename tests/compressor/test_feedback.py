@@ -8,7 +8,7 @@ from fedcomp.compressor.predictors import EF21, Aggregate
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
-from fedcomp.wire import Field, Ledger, Link, Payload, SharedKnowledge, WireError, WireLink
+from fedcomp.wire import Field, Ledger, Link, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Float
 from tests.compressor.round_trips import gauss, passed
 from tests.looped import looped
@@ -54,11 +54,11 @@ def test_codecs_whose_memory_does_not_grow_are_not() -> None:
             Compressor(wrap(codec), *([ErrorFeedback()] if feedback else [])).init(3, torch.zeros(DIM))
 
 
-def _send(compressor: Compressor, x: torch.Tensor, memory, who=range(NUM), turn: int = 0, link=Link, weight=None):
+def _send(compressor: Compressor, x: torch.Tensor, memory, who=range(NUM), turn: int = 0, weight=None):
     """Of these senders, with weights 1/n if none are given."""
     cohort = Cohort.of(who, torch.full((len(who),), 1 / len(who)) if weight is None else weight)
     common = SharedKnowledge(Key(("predict", turn)), cohort.ids, (DIM,))
-    return compressor.send_up(x, memory, cohort, link(Ledger()), common, Key(("private", turn)))
+    return compressor.send_up(x, memory, cohort, Link(Ledger()), common, Key(("private", turn)))
 
 
 def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
@@ -75,16 +75,15 @@ def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
         assert error < 1e-12
 
 
-@looped("link", [Link, WireLink])
-def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
+def test_mean_is_that_of_the_rows_idle_ones_too() -> None:
     compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
     memory, x = compressor.init(NUM, torch.zeros(DIM)), gauss(NUM, DIM)
-    _, memory = _send(compressor, x, memory, link=link)
+    _, memory = _send(compressor, x, memory)
     before = memory.shared.clone()
-    mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1, link)
+    mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1)
     assert torch.equal(memory.shared[[0, 2, 4]], before[[0, 2, 4]])
     torch.testing.assert_close(mean, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
-    everybody, memory = _send(compressor, x, memory, turn=2, link=link)
+    everybody, memory = _send(compressor, x, memory, turn=2)
     torch.testing.assert_close(everybody, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
 
 

@@ -9,11 +9,11 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned, packed_bytes
@@ -21,6 +21,7 @@ from fedcomp.wire.coding.contract import Coding
 from fedcomp.wire.coding.index_sets import Ascending, Bitmap
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.looped import looped
+from tests.operations import Operations, reads
 
 
 @pytest.fixture(params=["numpy", "tensors"])
@@ -87,42 +88,25 @@ def test_floats_stand_sign_first(form: str, dtype: torch.dtype) -> None:
 
 
 NUM = 1000
-COUNTS = (
-    "aten::nonzero",
-    "aten::_local_scalar_dense",
-    "aten::masked_select",
-    "aten::unique",
-    "aten::repeat_interleave",
-)
-
-
-class _Reads(TorchDispatchMode):
-    """Notes how many numbers the host reads at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function._schema.name
-        if name in COUNTS:
-            self.sizes.append(1)
-        if name in ("aten::index", "aten::index_put_"):  # a place for each true entry: their number is read
-            self.sizes += [1 for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
-        return function(*args, **(kwargs or {}))
 
 
 @contextmanager
 def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Code that runs as on another device, and what the host reads meanwhile."""
-    reads = _Reads()
+    sizes: list[int] = []
+
+    def note(name: str, args: tuple[Any, ...]) -> bool:
+        if reads(name, args) or name == "aten::repeat_interleave":
+            sizes.append(1)
+        return False
+
     with monkeypatch.context() as patch:
         patch.setattr(packed_bytes, "on_host", lambda data: False)
         for name in ("tolist", "numpy", "cpu", "__array__"):
-            patch.setattr(Tensor, name, _noted(getattr(Tensor, name), reads.sizes))
+            patch.setattr(Tensor, name, _noted(getattr(Tensor, name), sizes))
         packed_bytes._table.cache_clear()
-        with torch.device("meta"), reads:
-            yield reads.sizes
+        with torch.device("meta"), Operations(note):
+            yield sizes
 
 
 def _noted(method, sizes):
@@ -166,17 +150,17 @@ STATIC = {
 def test_codes_of_known_length_are_read_by_their_checks_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     coding, row, checks = STATIC[name]
     expected = coding.write(row)
-    with _elsewhere(monkeypatch) as reads:
+    with _elsewhere(monkeypatch) as read:
         coding.check(row)
         bits = coding.write(row)
-        written = list(reads)
+        written = list(read)
         back, end = coding.read(bits, 0, NUM, row.dtype)
     assert torch.equal(bits, expected)
     assert torch.equal(back, row)
     assert end == len(bits)
     assert written[:1] == ([] if isinstance(coding, Float) else [2])  # the least and the largest entry
-    assert len(reads) - len(written) == checks
-    assert max(reads, default=0) <= 2
+    assert len(read) - len(written) == checks
+    assert max(read, default=0) <= 2
 
 
 LEVELS = _row(15, torch.uint8)
@@ -202,13 +186,13 @@ def test_other_codes_read_numbers_of_entries_but_no_entries(name: str, monkeypat
     expected = coding.write(row)
     if isinstance(coding, Shortest):  # on a CPU, run lengths are counted by the host
         monkeypatch.setattr(RunLength, "bits", _unread_bits)
-    with _elsewhere(monkeypatch) as reads:
+    with _elsewhere(monkeypatch) as read:
         bits = coding.write(row)
         back, end = coding.read(bits, 0, NUM, row.dtype)
     assert torch.equal(bits, expected)
     assert torch.equal(back, row)
     assert end == len(bits)
-    assert max(reads) <= 53  # how many entries there are of each width
+    assert max(read) <= 53  # how many entries there are of each width
 
 
 def test_only_bytes_cross(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,14 +202,14 @@ def test_only_bytes_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     fields["ragged"] = Field(_row(9, torch.int64)[None], Unsigned(4), count=torch.tensor([NUM // 2]))
     payload = Payload(fields)
     expected = pack(payload, 0)
-    with _elsewhere(monkeypatch) as reads:
+    with _elsewhere(monkeypatch) as read:
         message = pack(payload, 0)
-        crossed = [size for size in reads if size > 2]
-        packed = len(reads)
+        crossed = [size for size in read if size > 2]
+        packed = len(read)
         received = unpack([message], layout(payload), torch.device("cpu"))
     assert message == expected
     assert set(crossed) == {len(message)}
-    assert max(reads[packed:]) <= 2
+    assert max(read[packed:]) <= 2
     for name in data:
         assert torch.equal(received.fields[name].data, payload.fields[name].data)
     assert torch.equal(received.fields["ragged"].data[:, : NUM // 2], payload.fields["ragged"].data[:, : NUM // 2])
@@ -241,9 +225,9 @@ class _OverTheHost(Unsigned):
 
 def test_a_detour_over_the_host_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     row = _row(32, torch.uint8)
-    with _elsewhere(monkeypatch) as reads:
+    with _elsewhere(monkeypatch) as read:
         _OverTheHost(5).write(row)
-    assert max(reads) == NUM
+    assert max(read) == NUM
 
 
 def test_a_tensor_without_a_device_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ PERMK = Compressor(PermK())
 CODED = Compressor(MRCSign(block=8, value=0.05))
 M3_EF21 = M3(SGD, STEP, Compressor(Sign()), Compressor(QSGD()), differences="ef21", uplink_entries="compressor")
 SIGN_BITS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, floats)
+SIGN_BESIDE = links(lambda dim, stats, layers: dim - 8 + 32 + 32 * (8 + stats), floats)
+"""Scale and shift of 4 channels dense beside the signs of the others."""
 SIGN_BOTH_WAYS = links(lambda dim, stats, layers: dim + 32 + 32 * stats, to_all=True)
 RELAYED = relayed(lambda dim: 8 * -(-dim // 8))
 TWO_SIGNS_BOTH_WAYS = links(lambda dim, stats, layers: 2 * (dim + 32), to_all=True)
@@ -56,7 +58,7 @@ CASES = [
     AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), SIGN_BOTH_WAYS),
     normed("liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3)),
     AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True)),
-    normed("cser-beside", CSER(SGD, STEP, spared(PLAIN_SIGN), spared(SIGN), 2)),
+    normed("cser-beside", CSER(SGD, STEP, spared(PLAIN_SIGN), DENSE), SIGN_BESIDE),
     normed("liec-beside", LIEC(SGD, STEP, spared(PLAIN_SIGN), spared(PLAIN_SIGN), 3)),
     normed("m3-beside", M3(SGD, STEP, spared(Compressor(TopK())), spared(PERMK), p_down=0.3)),
     normed("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3)),

@@ -15,7 +15,7 @@ from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Masks, Tamuna
 from fedcomp.config.compose import compose
 from fedcomp.random.keys import Key
-from fedcomp.wire import SharedKnowledge, WireLink
+from fedcomp.wire import SharedKnowledge
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
@@ -144,19 +144,13 @@ def test_estimates_become_gradients() -> None:
     assert errors[-1] < 1e-3 * errors[0]
 
 
-def test_dasha_never_sends_a_whole_vector_and_marina_in_its_share_of_rounds() -> None:
-    down = {"downlink": N * 32 * D, "broadcast": 32 * D}
-    run = Run(DASHA, CLIENTS, link=WireLink)
-    for _ in run.states(4):
-        assert run.bits() == {"uplink": N * 4 * 32, **down}
-    run = Run(replace(DASHA, start="gradient"), CLIENTS, link=WireLink)
-    found = [run.bits()["uplink"] for _ in run.states(3)]
+def test_whole_vectors_go_up_at_dashas_start_alone_and_in_marinas_share_of_rounds() -> None:
+    found = [bits["uplink"] for *_, bits in Run(replace(DASHA, start="gradient"), CLIENTS).rounds(3)]
     assert found == [N * 32 * D, N * 4 * 32, N * 4 * 32]
-    run = Run(MARINA, CLIENTS)
-    whole = []
-    for _ in run.states(400):
+    run, whole = Run(MARINA, CLIENTS), []
+    for *_, bits in run.rounds(400):
         whole.append(float(run.metrics["coin/full"]))
-        assert run.bits() == {"uplink": N * 32 * (D if whole[-1] else 4), **down}
+        assert bits == {"uplink": N * 32 * (D if whole[-1] else 4), "downlink": N * 32 * D, "broadcast": 32 * D}
     assert whole[0] == 1
     assert abs(sum(whole[1:]) / 399 - 0.1) < 4 * (0.09 / 399) ** 0.5
 
@@ -164,7 +158,7 @@ def test_dasha_never_sends_a_whole_vector_and_marina_in_its_share_of_rounds() ->
 def test_stochastic_gradients_are_allowed_and_said() -> None:
     for client, exact in ((GD(lr=0.1), 1.0), (Sgd(lr=0.1, batch_size=4), 0.0)):
         run = Run(replace(DASHA, client=client), CLIENTS)
-        list(run.states(1))
+        run.last(1)
         assert float(run.metrics["exact"]) == exact
 
 

@@ -275,7 +275,7 @@ def test_weights_by_samples_minimise_the_mean_over_samples() -> None:
     pull = (weight.double()[:, None] * CLIENTS.gradients(torch.zeros(D))).sum(0)
     optimum = torch.linalg.solve(hessian, -pull)
     run = Weighted(FedDyn(TEN, DENSE, weights="samples"), CLIENTS)
-    *_, state = run.states(250)
+    state = run.last(250)
     assert float((state.theta - optimum).square().sum() / optimum.square().sum()) < 1e-6
     assert CLIENTS.distance(optimum) > 0.1
     assert torch.allclose(state.control, weight @ state.controls, rtol=0, atol=1e-5)

@@ -196,27 +196,6 @@ def test_each_block_is_decoded_with_the_senders_weights(transform: str, ratio: f
     torch.testing.assert_close(found.double(), torch.cat(wanted), rtol=1e-4, atol=1e-4)
 
 
-@looped("num, kept, padded, within", [(4, 8, 64, 3e-3), (10, 10, 256, 1e-3)])
-def test_mean_factor_is_that_of_free_probability(num: int, kept: int, padded: int, within: float) -> None:
-    """As d grows the eigenvalues follow the n-fold free sum of Bernoulli(p), whose transform g solves a quadratic."""
-    p, ratio = kept / padded, num / 2
-    slope = ratio / (num - 1)
-    w = (1 - slope) / slope
-    z, a, b = -w, -2 * w - num, num - 2
-    quadratic = (num**2 - a**2, num**2 * (4 * p - 2) - 2 * a * b, num**2 - b**2)
-    root = (quadratic[1] ** 2 - 4 * quadratic[0] * quadratic[2]) ** 0.5
-    found = [(-quadratic[1] + sign * root) / (2 * quadratic[0]) for sign in (1, -1)]
-    (g,) = [
-        g
-        for g in found
-        if g < 0 and abs(num * ((1 - g) ** 2 + 4 * p * g) ** 0.5 - (2 * z * g - 2 - num * (g - 1))) < 1e-6
-    ]
-    free = num * slope / (1 + w * g)
-    beta, c1, c2 = _constants(num, kept, padded, slope)
-    assert beta == pytest.approx(free, rel=within)
-    assert c1 + ratio * c2 == pytest.approx(1 / beta, rel=1e-9)
-
-
 def test_least_squares_divides_by_the_rank() -> None:
     ranks = [len(values) for values in spectra(4, 4, 16)]
     assert min(ranks) < 16 == max(ranks)  # full rank is not certain at n k = d
