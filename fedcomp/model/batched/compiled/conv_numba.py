@@ -240,7 +240,7 @@ def _add_taps(
         for _ in range(ky1 - ky0):
             tap, number = at, source
             for _ in range(kx1 - kx0):
-                tile = add_scaled(tile, factors, tap, x, number)
+                tile = add_scaled(tile, factors, tap, 1, x, number)
                 tap += num_out
                 number += step
             at += width

@@ -23,7 +23,6 @@ from fedcomp.model.batched.compiled.tile_numba import (
     LANES,
     WIDE,
     add_scaled,
-    add_scaled_by_rows,
     load,
     store,
     store_first,
@@ -64,7 +63,7 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 o = min(o, num_out - BROAD)
                 broad = zeros(BROAD, COLUMNS)
                 for i in range(num_in):
-                    broad = add_scaled_by_rows(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                    broad = add_scaled(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
                 if bias >= 0:
                     broad = add_to_rows(broad, theta, bias + o)
                 if layer[RELU]:
@@ -75,7 +74,7 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 o = min(o, num_out - NARROW)
                 narrow = zeros(NARROW, 1)
                 for i in range(num_in):
-                    narrow = add_scaled_by_rows(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
                 if bias >= 0:
                     narrow = add_to_rows(narrow, theta, bias + o)
                 if layer[RELU]:
@@ -85,7 +84,7 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
             else:
                 one = zeros(1, 1)
                 for i in range(num_in):
-                    one = add_scaled(one, theta, weight + o * num_in + i, a, i * places + p)
+                    one = add_scaled(one, theta, weight + o * num_in + i, 1, a, i * places + p)
                 if bias >= 0:
                     one = add_to_rows(one, theta, bias + o)
                 if layer[RELU]:
@@ -108,20 +107,20 @@ def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np
                 i = min(i, num_in - BROAD)
                 broad = zeros(BROAD, COLUMNS)
                 for o in range(num_out):
-                    broad = add_scaled(broad, theta, weight + o * num_in + i, g, o * places + p)
+                    broad = add_scaled(broad, theta, weight + o * num_in + i, 1, g, o * places + p)
                 store(broad, out, i * places + p, places)
                 i += BROAD
             elif num_in >= NARROW:
                 i = min(i, num_in - NARROW)
                 narrow = zeros(NARROW, 1)
                 for o in range(num_out):
-                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, g, o * places + p)
+                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, 1, g, o * places + p)
                 store(narrow, out, i * places + p, places)
                 i += NARROW
             else:
                 one = zeros(1, 1)
                 for o in range(num_out):
-                    one = add_scaled(one, theta, weight + o * num_in + i, g, o * places + p)
+                    one = add_scaled(one, theta, weight + o * num_in + i, 1, g, o * places + p)
                 store(one, out, i * places + p, places)
                 i += 1
         p += COLUMNS * LANES if wide else LANES
@@ -143,20 +142,20 @@ def _weight_gradient(
             if not wide:
                 one = zeros(1, 1)
                 for b in range(batch):
-                    one = add_scaled(one, g, o * places + b, a, b * num_in + i)
+                    one = add_scaled(one, g, o * places + b, 1, a, b * num_in + i)
                 store_first(one, grad, to, num_in - i)
                 i += LANES
             elif num_in - i >= WEIGHT_COLUMNS * LANES:
                 broad = zeros(WEIGHT_ROWS, WEIGHT_COLUMNS)
                 for b in range(batch):
-                    broad = add_scaled_by_rows(broad, g, o * places + b, places, a, b * num_in + i)
+                    broad = add_scaled(broad, g, o * places + b, places, a, b * num_in + i)
                 store(broad, grad, to, num_in)
                 i += WEIGHT_COLUMNS * LANES
             else:
                 i = min(i, num_in - LANES)
                 narrow = zeros(WEIGHT_ROWS, 1)
                 for b in range(batch):
-                    narrow = add_scaled_by_rows(narrow, g, o * places + b, places, a, b * num_in + i)
+                    narrow = add_scaled(narrow, g, o * places + b, places, a, b * num_in + i)
                 store(narrow, grad, weight + o * num_in + i, num_in)
                 i += LANES
         o += WEIGHT_ROWS if wide else 1

@@ -152,35 +152,18 @@ def store(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
 
 
 @operation
-def add_scaled(_: Any, tile: Any, scales: Any, at: Any, numbers: Any, place: Any) -> Any:
-    """`tile[r, c] + scales[at + r] * numbers[place + 16 c :][:16]`."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        scale = address(context, builder, signature.args[1], args[1], args[2])
-        first = address(context, builder, signature.args[3], args[3], args[4])
-        right = [_load(builder, offset_by(builder, first, LANES * column)) for column in range(tile.columns)]
-        return _add_products(
-            builder, args[0], tile, lambda row: splat(builder, builder.load(offset_by(builder, scale, row))), right
-        )
-
-    return tile(tile, scales, types.intp, numbers, types.intp), generate
-
-
-@operation
-def add_scaled_by_rows(_: Any, tile: Any, scales: Any, at: Any, stride: Any, numbers: Any, place: Any) -> Any:
+def add_scaled(_: Any, tile: Any, scales: Any, at: Any, stride: Any, numbers: Any, place: Any) -> Any:
     """`tile[r, c] + scales[at + r stride] * numbers[place + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         scale = address(context, builder, signature.args[1], args[1], args[2])
         first = address(context, builder, signature.args[4], args[4], args[5])
         right = [_load(builder, offset_by(builder, first, LANES * column)) for column in range(tile.columns)]
-        return _add_products(
-            builder,
-            args[0],
-            tile,
-            lambda row: splat(builder, builder.load(offset_by(builder, scale, row, args[3]))),
-            right,
-        )
+
+        def left(row: int) -> Any:
+            return splat(builder, builder.load(offset_by(builder, scale, row, args[3])))
+
+        return _add_products(builder, args[0], tile, left, right)
 
     return tile(tile, scales, types.intp, types.intp, numbers, types.intp), generate
 
