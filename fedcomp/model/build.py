@@ -23,16 +23,7 @@ from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, Model, TaskModel
-from fedcomp.model.flat import (
-    Make,
-    Redrawn,
-    copy_sharing_frozen,
-    draw,
-    frozen_tensors,
-    redrawn,
-    reset,
-    trained_parameters,
-)
+from fedcomp.model.flat import Make, Redrawn, copy_sharing_frozen, draw, frozen_tensors, reset, trained_parameters
 from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.model.module_check import check_module, note_trial
 from fedcomp.random.global_draws import no_global_draws
@@ -109,7 +100,7 @@ def build(
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
     if isinstance(module, Redrawn):
-        make = redrawn(module)
+        make = module.redraw
     check_module(module, name)
     if not trained_parameters(module):
         frozen = " that are not frozen (requires_grad=False)" if frozen_tensors(module) else ""
@@ -123,7 +114,7 @@ def build(
         note_trial(module, name, x, num_outputs if task != "regression" else 0)
         loss_in_training = training_loss(task, unlabelled, some_tokens)
         form = Folded if foldable(module) else Functional
-        return form(module, loss_in_training, make, precision, tuple(input_shape), vocab_size)
+        return form(module, loss_in_training, tuple(input_shape), make, precision, vocab_size)
     perceptron = dense_layers(Model(module), chain) is not None
     small = small_network(Model(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
     if small is None:

@@ -61,13 +61,13 @@ CASES = {
 
 def functional(module: nn.Module, shape: tuple[int, ...]) -> Functional:
     """Clients all at once, by `vmap`, also with empty places."""
-    model = Functional(module, LOSS, input_shape=shape)
+    model = Functional(module, LOSS, shape)
     model.slow_by_vmap = False
     return model
 
 
 def one_after_another(module: nn.Module, shape: tuple[int, ...]) -> Functional:
-    model = Functional(module, LOSS)
+    model = Functional(module, LOSS, shape)
     model.vmap_refused = True
     return model
 

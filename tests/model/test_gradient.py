@@ -178,7 +178,7 @@ def test_hand_written_backward_equals_the_module(name, cohort, task):
 @looped("name", [*LAYERS, "mlp deep"])
 def test_fallback_equals_the_module(name, cohort):
     make, shape, num_outputs = ALL[name]
-    model = Functional(draw(make, KEY), loss_of("classification"))
+    model = Functional(draw(make, KEY), loss_of("classification"), shape)
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
 
 

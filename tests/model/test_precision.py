@@ -1,5 +1,7 @@
 """Products in bfloat16: near the float32 gradient, on float32 rows, with float32 statistics and losses; refusals."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -27,8 +29,8 @@ CASES = {
     "relu on logits": (Perceptron, lambda: mlp((20,), 10, hidden=(9,), relu_on_logits=True), (20,)),
     "convolutions": (Stacked, lambda: lenet5((1, 28, 28), 10), (1, 28, 28)),
     "batch norm": (Stacked, lambda: cnn4_bn((3, 16, 16), 10, std=0.1), (3, 16, 16)),
-    "fallback": (Functional, lambda: lenet5((1, 28, 28), 10), (1, 28, 28)),
-    "fallback over rows": (Functional, lambda: mlp((20,), 10), (20,)),
+    "fallback": (partial(Functional, input_shape=(1, 28, 28)), lambda: lenet5((1, 28, 28), 10), (1, 28, 28)),
+    "fallback over rows": (partial(Functional, input_shape=(20,)), lambda: mlp((20,), 10), (20,)),
 }
 WEIGHTS = {"all real": None, "ragged": ((1,) * 8, (1,) * 3 + (0,) * 5)}
 
@@ -59,7 +61,7 @@ def test_stacked_layers_round_as_autocast_does(name) -> None:
     _, make, shape = CASES[name]
     module = draw(make, KEY)
     generator = torch.Generator().manual_seed(2)
-    ours, torchs = Stacked(module, LOSS, precision="bf16"), Functional(module, LOSS, precision="bf16")
+    ours, torchs = Stacked(module, LOSS, precision="bf16"), Functional(module, LOSS, shape, precision="bf16")
     theta, stats = (part.float() for part in rows(ours, 1, generator))
     x, y = batch(1, 8, shape, 10, "classification", generator)
     given, models = Batch(x.float(), y, None, stats), (Stacked(module, LOSS), ours, torchs)
@@ -83,7 +85,7 @@ def test_statistics_are_sums_of_float32() -> None:
 def test_models_are_tested_in_float32() -> None:
     module = mlp((20,), 10)
     theta, x = torch.linspace(-1, 1, Perceptron(module, LOSS).dim), torch.ones(5, 20)
-    for kind in (Perceptron, Stacked, Functional):
+    for kind in (Perceptron, Stacked, partial(Functional, input_shape=(20,))):
         one, other = kind(module, LOSS, precision="bf16"), kind(module, LOSS)
         assert torch.equal(one.outputs(theta, torch.empty(0), x), other.outputs(theta, torch.empty(0), x))
 

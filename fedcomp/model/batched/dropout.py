@@ -212,15 +212,6 @@ def trial_draws(extreme: bool = False) -> KeyedDraws:
     return KeyedDraws(StepDraws(Key(("trial",)), torch.zeros(1, dtype=torch.int64)), extreme=extreme)
 
 
-def may_draw(module: nn.Module) -> bool:
-    """Whether a part of the module has dropout, by its attributes, where the module cannot be tried."""
-    return any(
-        isinstance(rate, float) and rate > 0
-        for part in module.modules()
-        for rate in (getattr(part, "dropout", 0), getattr(part, "p", 0))
-    )
-
-
 @dataclass(frozen=True)
 class Dropout:
     """Dropout of stacked clients, of entries or of whole channels; nothing in evaluation.

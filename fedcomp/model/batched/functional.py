@@ -45,13 +45,13 @@ class Functional(ModuleCalls):
         self,
         module: nn.Module,
         loss: Loss | BatchLoss,
+        input_shape: tuple[int, ...],
         make: Make | None = None,
         precision: str = "fp32",
-        input_shape: tuple[int, ...] | None = None,
         vocab_size: int | None = None,
     ) -> None:
         """As `ModuleCalls`, with the loss."""
-        super().__init__(module, make, precision, input_shape, vocab_size)
+        super().__init__(module, input_shape, make, precision, vocab_size)
         self.loss = loss
         self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
         checkpointed = switch_of(module) is not None

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcomp.model.batched.checkpointing import switch_of
-from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
+from fedcomp.model.batched.dropout import Drawing, KeyedDraws, key_dropouts, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Model, StepDraws
 from fedcomp.model.flat import Make, copy_sharing_frozen, flatten, statistics_of
@@ -42,14 +42,12 @@ class ModuleCalls(Model):
     def __init__(
         self,
         module: nn.Module,
+        input_shape: tuple[int, ...],
         make: Make | None = None,
         precision: str = "fp32",
-        input_shape: tuple[int, ...] | None = None,
         vocab_size: int | None = None,
     ) -> None:
-        """`input_shape`: of one sample; None: clients whose batches have empty places run one after another.
-
-        `vocab_size`: of inputs that are tokens; None: inputs are floats.
+        """`input_shape`: of one sample. `vocab_size`: of inputs that are tokens; None: inputs are floats.
 
         ValueError for an unknown precision, and for a module that draws in its backward pass.
         """
@@ -58,10 +56,8 @@ class ModuleCalls(Model):
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.stat_names = list(statistics_of(module))
         self._own = _Thread()
-        self.draws_in_training = self.draws_anywhere = may_draw(module)
-        self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
-        if input_shape is not None:
-            self._find_draws(input_shape, vocab_size)
+        self.takes_padding = self._takes_padding(input_shape, vocab_size)
+        self._find_draws(input_shape, vocab_size)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -73,41 +69,33 @@ class ModuleCalls(Model):
         theta, stats = flatten(self.module)
         self._worker().train()
 
-        def call(x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-            return self._tried(trial_draws(extreme=True), theta, stats, x, real)
+        def call(x: Tensor, real: Tensor | None) -> Outputs:
+            with self._trial(trial_draws(extreme=True)):
+                return self._call(theta, stats, x, real)
 
         return reads_real_samples_only(call, input_shape, vocab_size)
 
     def _find_draws(self, input_shape: tuple[int, ...], vocab_size: int | None) -> None:
-        """Sets `draws_in_training` and `draws_anywhere` by a trial call, unless that fails.
-
-        Raises UnkeyedDraw: the backward pass draws too.
-        """
+        """Sets `draws_in_training` and `draws_anywhere` by a trial call. UnkeyedDraw: the backward pass draws too."""
         theta, stats = flatten(self.module)
         x = random_inputs(4, input_shape, vocab_size, torch.Generator().manual_seed(0))
         self._worker().train()
         mode = trial_draws()
-        try:
-            outputs, _ = self._tried(mode, theta.requires_grad_(), stats, x)
-            self.draws_in_training, self.draws_anywhere = mode.calls > 0, mode.drew_elsewhere
-            if self.draws_in_training:
-                mode.close()
-                self._own.drawing.mode = mode
-                with mode:
-                    torch.autograd.grad(outputs.sum(), theta)
-        except UnkeyedDraw:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
-            return
-        finally:
-            self._own.drawing.mode = None
+        with self._trial(mode):
+            outputs, _ = self._call(theta.requires_grad_(), stats, x)
+        self.draws_in_training, self.draws_anywhere = mode.calls > 0, mode.drew_elsewhere
+        if self.draws_in_training:
+            mode.close()
+            with self._trial(mode):
+                torch.autograd.grad(outputs.sum(), theta)
 
-    def _tried(self, mode: KeyedDraws, theta: Tensor, stats: Tensor, x: Tensor, real: Tensor | None = None) -> Outputs:
-        """`_call` with draws of a trial."""
+    @contextlib.contextmanager
+    def _trial(self, mode: KeyedDraws) -> Iterator[None]:
+        """Inside, the worker draws from `mode`."""
         self._own.drawing.mode = mode
         try:
             with mode:
-                return self._call(theta, stats, x, real)
+                yield
         finally:
             self._own.drawing.mode = None
 

@@ -160,7 +160,7 @@ def test_stacked_layers_draw_as_the_module_does(shape: tuple[int, ...], of_chann
         kind = nn.Dropout2d if of_channels else nn.Dropout
         layers = [kind(0.3), nn.Conv2d(3, 5, 3), nn.ReLU(), kind(0.4), nn.Flatten(), nn.Dropout(0.2), nn.Linear(20, 4)]
     module, loss = nn.Sequential(*layers), loss_of("classification")
-    stacked, plain = Stacked(module, loss), Functional(module, loss, input_shape=shape)
+    stacked, plain = Stacked(module, loss), Functional(module, loss, shape)
     assert not plain.draws_anywhere
     plain.slow_by_vmap = False
     generator = torch.Generator().manual_seed(0)

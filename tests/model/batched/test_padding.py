@@ -91,7 +91,7 @@ REFUSE = {
 
 
 def _model(make, shape) -> Functional:
-    model = Functional(draw(make, KEY), LOSS, input_shape=shape)
+    model = Functional(draw(make, KEY), LOSS, shape)
     model.slow_by_vmap = False  # as on a GPU
     return model
 
@@ -123,13 +123,12 @@ def test_it_is_tried_where_a_model_is_built() -> None:
         model = build(makes, KEY, (6,), 4, "classification")
         assert isinstance(model, Functional)
         assert model.takes_padding is expected
-    assert not Functional(draw(TAKE["nothing"][0], KEY), LOSS).takes_padding
 
 
 @looped("size", [4, 1])
 @looped("num_clients", [1, 2])
 def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size) -> None:
-    model = Functional(Residual(nn.BatchNorm1d(6)), LOSS, input_shape=(6,))
+    model = Functional(Residual(nn.BatchNorm1d(6)), LOSS, (6,))
     generator = torch.Generator().manual_seed(0)
     theta, stats = rows(model, num_clients, generator)
     x, y = batch(num_clients, size, (6,), 4, "classification", generator)
@@ -142,7 +141,7 @@ def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size
 
 
 def test_memory_that_ran_out_is_no_reason_to_go_one_by_one(monkeypatch) -> None:
-    model = Functional(Residual(), LOSS, input_shape=(6,))
+    model = Functional(Residual(), LOSS, (6,))
     generator = torch.Generator().manual_seed(0)
     theta, stats = rows(model, 3, generator)
     given = theta, Batch(*batch(3, 4, (6,), 4, "classification", generator), None, stats)
@@ -161,7 +160,7 @@ class Branching(Residual):
 
 
 def test_a_module_that_vmap_cannot_run_goes_one_by_one_with_one_line(caplog) -> None:
-    model = Functional(draw(Branching, KEY), LOSS, input_shape=(6,))
+    model = Functional(draw(Branching, KEY), LOSS, (6,))
     with caplog.at_level("INFO", "fedcomp"):
         check(model, LOSS, 3, 5, None, (6,), 4, "classification")
         check(model, LOSS, 3, 5, (5, 0, 3), (6,), 4, "classification")

@@ -73,7 +73,7 @@ def test_the_right_layers_in_the_models_order() -> None:
 
 
 def test_threads_share_the_base() -> None:
-    model = Functional(module(), lambda outputs, y: outputs)
+    model = Functional(module(), lambda outputs, y: outputs, (LENGTH,), vocab_size=VOCAB)
     worker, own = model._worker(), dict(model.module.named_parameters())
     for name, tensor in worker.named_parameters():
         assert (tensor.data_ptr() == own[name].data_ptr()) == (not tensor.requires_grad), name

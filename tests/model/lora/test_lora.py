@@ -95,7 +95,7 @@ def test_targets_are_chosen_by_name() -> None:
 def test_constants_of_a_module_are_no_statistics() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     module.register_buffer("angles", torch.ones(7), persistent=False)
-    assert Functional(module, LOSS).num_stats == 8
+    assert Functional(module, LOSS, (3,)).num_stats == 8
 
 
 test_wrong_options = refused(
