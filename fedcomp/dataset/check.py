@@ -63,10 +63,6 @@ def check(dataset: Dataset) -> None:
         )
     if dataset.task != "regression":
         _check_more_than_one(f"{where}: train", dataset)
-    if dataset.train.owner is not None:
-        _check_owners(f"{where}: train", dataset.train.owner, len(dataset.train))
-    if dataset.test.owner is not None:
-        _check_owners(f"{where}: test", dataset.test.owner, len(dataset.test))
 
 
 def check_finite(where: str, values: Tensor) -> None:
@@ -157,6 +153,8 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
             f"{where}.y is x itself, which a model copies, but a place's target is the next token: x = tokens[:, :-1], "
             "y = tokens[:, 1:]"
         )
+    if samples.owner is not None:
+        _check_owners(where, samples.owner, len(samples))
 
 
 def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:

@@ -65,19 +65,8 @@ def draw(make: Make, key: Key) -> nn.Module:
 class Redrawn(Protocol):
     """A module that draws its trained tensors anew without being made again, as one whose frozen base is read once."""
 
-    def redraw(self) -> None:
-        """Draw the first values of trained tensors, in place; the frozen ones stay."""
-
-
-def redrawn(module: nn.Module) -> Make:
-    """Returns the `Redrawn` module itself, drawn anew."""
-
-    def make() -> nn.Module:
-        assert isinstance(module, Redrawn)
-        module.redraw()
-        return module
-
-    return make
+    def redraw(self) -> nn.Module:
+        """The module itself, with first values of trained tensors drawn in place; the frozen ones stay."""
 
 
 def reset(module: nn.Module) -> nn.Module:

@@ -6,6 +6,7 @@ are kept beside the images in `.fedcomp_<size>.npz`, for as long as no file chan
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -24,6 +25,7 @@ from fedcomp.core.ranges import checked
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.images.decode import Side, num_channels, stack
 from fedcomp.dataset.images.links import check_links
+from fedcomp.records.atomic_write import atomic_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -204,11 +206,6 @@ def _fingerprint(paths: Sequence[str], size: int | None) -> str:
 
 
 def _write(store: Path, **content: Any) -> None:
-    """Written atomically, by a rename; without a cache if the folder cannot be written."""
-    temporary = store.with_name(f"{store.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **content)
-        os.replace(temporary, store)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    """Written atomically; without a cache if the folder cannot be written."""
+    with contextlib.suppress(ValueError), atomic_path(store) as temporary, temporary.open("wb") as file:
+        np.savez(file, **content)

@@ -1,5 +1,7 @@
 """An ordinary `nn.Sequential` as a chain of stacked layers, or None where it holds a layer that has no stacked form."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -127,13 +129,11 @@ def _pool(part: nn.Module) -> Pooling | None:
 
 
 def _smooth(part: nn.Module) -> Activation | None:
-    """Activations that are themselves elementwise modules without parameters: the module is its stacked form."""
+    """Activations without parameters."""
     if type(part) is nn.LeakyReLU:
-        slope = part.negative_slope
-        return Activation(lambda x: functional.leaky_relu(x, slope))
+        return Activation(partial(functional.leaky_relu, negative_slope=part.negative_slope))
     if type(part) is nn.GELU:
-        approximate = part.approximate
-        return Activation(lambda x: functional.gelu(x, approximate=approximate))
+        return Activation(partial(functional.gelu, approximate=part.approximate))
     if type(part) is nn.Tanh:
         return Activation(torch.tanh)
     if type(part) is nn.Sigmoid:

@@ -79,8 +79,8 @@ class HfNetwork(nn.Module):
         return (part for part in self.network.modules() if isinstance(part, LoraLinear))
 
     @torch.no_grad()
-    def redraw(self) -> None:
-        """Draw a new head and the trained factors of adapters, in this order, from torch's global generator."""
+    def redraw(self) -> "HfNetwork":
+        """Itself, with a new head and the trained factors of adapters drawn, in this order, from torch's generator."""
         for name in self.head if self.new_head else ():
             for part in self.network.get_submodule(name).modules():
                 if isinstance(part, TrainedLinear):
@@ -91,6 +91,7 @@ class HfNetwork(nn.Module):
                     part.reset_parameters()
         for adapter in self.adapters():
             adapter.reset_parameters()
+        return self
 
     def write_folder(self, folder: Path, merge: bool) -> None:
         """See `export.write_folder`."""

@@ -43,11 +43,6 @@ Views = list[tuple[Tensor, Tensor | None]]
 """Weights [M, out, in] and biases [M, 1, out] of each layer."""
 
 
-def dense_views(denses: Sequence[DenseLayer], theta: Tensor) -> Views:
-    """The layers' weights and biases in the rows theta [M, D]."""
-    return [dense.views(theta) for dense in denses]
-
-
 def dense_forward(denses: Sequence[DenseLayer], views: Views, x: Tensor) -> list[Tensor]:
     """x [M, B, F], the values of each hidden layer [M, B, width], the outputs [M, O, B]."""
     values = [x]

@@ -11,13 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.accelerated import code_of
-from fedcomp.model.batched.backward.dense import (
-    dense_backward,
-    dense_forward,
-    dense_layers,
-    dense_views,
-    output_gradient,
-)
+from fedcomp.model.batched.backward.dense import dense_backward, dense_forward, dense_layers, output_gradient
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Make
@@ -44,8 +38,9 @@ class Perceptron(Stacked):
         x = batch.x.flatten(2)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
-        views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
-        values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
+        rows = theta if self.products is None else theta.to(self.products)
+        views = [dense.views(rows) for dense in self.denses]
+        values = dense_forward(self.denses, views, x if x.dtype == rows.dtype else x.to(rows.dtype))
         z, relu = values.pop().to(theta.dtype), self.denses[-1].relu
         loss, g_transposed = output_gradient(self.loss, relu, z, batch.y, batch.weight)
         parts = dense_backward(self.denses, views, values, g_transposed, self.products)
@@ -54,7 +49,8 @@ class Perceptron(Stacked):
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
         rows = theta.contiguous().to(self.products or theta.dtype)
-        z_MOB = dense_forward(self.denses, dense_views(self.denses, rows), batch.x.flatten(2).to(rows.dtype))[-1]
+        views = [dense.views(rows) for dense in self.denses]
+        z_MOB = dense_forward(self.denses, views, batch.x.flatten(2).to(rows.dtype))[-1]
         return exact_mean_loss(self.loss, z_MOB.mT, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
@@ -81,6 +77,6 @@ class Perceptron(Stacked):
     @torch.no_grad()
     def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
-        views = dense_views(self.denses, theta)
+        views = [dense.views(theta) for dense in self.denses]
         *_, z_MOB = dense_forward(self.denses, views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
         return z_MOB.mT

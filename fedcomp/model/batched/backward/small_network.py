@@ -6,6 +6,7 @@ Shape legend: C, H, W channels, height and width.
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,47 +28,40 @@ LEAST_ROW = 64
 """Numbers, of all samples, that a row of a convolution holds at least; small batches are filled up."""
 MOST_EMPTY = 16
 """Places to which a batch may be filled up."""
-ROW = 14
-"""Numbers of a block's row."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A convolution of stride 1, then ReLU or none, then pooling of windows side by side or none.
+class Block(NamedTuple):
+    """A convolution of stride 1, ReLU or none, and pooling of windows side by side or none: a row of `blocks_numba.py`.
 
     Attributes:
-        weight, bias: where they begin in the row; bias None: there is none.
-        channels, height, width, pad: of the input, and the zeros around it.
-        out, kernel: of the convolution. pool: of a window, (1, 1) for none.
-        maximum: the largest of a window, not its mean. relu: whether there is a ReLU.
+        weight, bias: where they begin in a client's parameters; bias -1: there is none. Others: as in
+            `conv_numba.Geometry`.
     """
 
-    weight: int
-    bias: int | None
     channels: int
     height: int
     width: int
     pad: int
     out: int
-    kernel: tuple[int, int]
-    pool: tuple[int, int] = (1, 1)
-    maximum: bool = False
-    relu: bool = False
+    kernel_h: int
+    kernel_w: int
+    pool_h: int
+    pool_w: int
+    maximum: int
+    relu: int
+    margin: int
+    weight: int
+    bias: int
 
     @property
     def columns(self) -> int:
         """Width of the convolution's output as far as windows cover it."""
-        return (self.width + 2 * self.pad - self.kernel[1] + 1) // self.pool[1] * self.pool[1]
+        return (self.width + 2 * self.pad - self.kernel_w + 1) // self.pool_w * self.pool_w
 
     @property
     def pooled(self) -> tuple[int, int]:
         """Height and width of the output."""
-        return (self.height + 2 * self.pad - self.kernel[0] + 1) // self.pool[0], self.columns // self.pool[1]
-
-    def row(self, margin: int) -> tuple[int, ...]:
-        """The sizes in the order of `conv_numba.Geometry`, `margin` rows and columns of zeros around the output."""
-        sizes = self.channels, self.height, self.width, self.pad, self.out, *self.kernel, *self.pool
-        return *sizes, self.maximum, self.relu, margin, self.weight, -1 if self.bias is None else self.bias
+        return (self.height + 2 * self.pad - self.kernel_h + 1) // self.pool_h, self.columns // self.pool_w
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,8 @@ class SmallNetwork:
     def rows(self) -> np.ndarray:
         """The blocks as `network_numba.py` takes them."""
         margins = [*(block.pad for block in self.blocks[1:]), 0]
-        rows = [block.row(margin) for block, margin in zip(self.blocks, margins)]
-        return np.array(rows, np.int64).reshape(-1, ROW)
+        rows = [block._replace(margin=margin) for block, margin in zip(self.blocks, margins)]
+        return np.array(rows, np.int64).reshape(-1, len(Block._fields))
 
 
 def small_network(flat: Model, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallNetwork | None:
@@ -135,10 +129,10 @@ def _block(rest: list[Layer], shape: tuple[int, ...], flat: Model) -> tuple[Bloc
         else:
             break
         length += 1
-    bias = None if layer.bias is None else flat.starts[layer.bias]
     channels, height, width = shape
-    kernel, weight = (kernel_h, kernel_w), flat.starts[layer.weight]
-    return Block(weight, bias, channels, height, width, pads[0], out, kernel, pool, maximum, relu), length
+    sizes = channels, height, width, pads[0], out, kernel_h, kernel_w
+    places = flat.starts[layer.weight], -1 if layer.bias is None else flat.starts[layer.bias]
+    return Block(*sizes, *pool, maximum, relu, 0, *places), length
 
 
 def _window(layer: Layer) -> tuple[tuple[int, int], bool] | None:
