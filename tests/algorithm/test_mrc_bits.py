@@ -1,8 +1,8 @@
 """Bits of BiCompFL's own methods against the printed columns of its tables 5 to 12.
 
 What a round sends is written down here from each variant's rule: B = ceil(d / 256) blocks of 8 bits a sample, n = 10
-clients, n_UL = 1, n_DL = 10; a test holds the codec and the ledger to it. bpp (BC) counts a relayed stream n - 1 times
-for n receivers, as the paper does.
+clients, n_UL = 1, n_DL = 10; tests hold the ledger to it, and `tests/compressor/mrc/test_codec.py` the codec. bpp (BC)
+counts a relayed stream n - 1 times for n receivers, as the paper does.
 
 128 cells of four methods with fixed blocks: 102 match to the two printed digits. The 26 others, those of `MISMATCHES`
 in every table of their model, differ by a unit of the last digit: d is no multiple of 256, and the paper does not say
@@ -17,12 +17,11 @@ from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.compressor.mrc.split import groups
 from fedcomp.reporting.tables.published import load
 from tests.algorithm.bicompfl.test_bicompfl_bits import COLUMNS, DIMS, NUM, Sent, as_printed
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import MRC, Adam, Compressor, MRCSign, ServerSgd, Sgd
+from tests.parts import Adam, Compressor, MRCSign, ServerSgd, Sgd
 from tests.rounds import one_round, rounds
 
 SAMPLES_DOWN = 10
@@ -77,15 +76,6 @@ def test_ratios_of_the_adaptive_rows() -> None:
         if not low <= printed["downlink"] + unit / 2 or not high >= printed["downlink"] - unit / 2:
             odd.add((row.table, row.method))
     assert odd <= {("8", "BiCompFL-GR-Adaptive")}
-
-
-@looped("dim", DIMS.values())
-def test_the_codec_sends_what_the_columns_say(dim: int) -> None:
-    codec = MRC()
-    assert codec.coding.fixed_bits(codec.layout(dim)["indices"]) == 8 * -(-dim // 256)
-    parts = groups(-(-dim // 256), NUM)
-    assert sum(high - low for low, high in parts) == -(-dim // 256)
-    assert [low for low, _ in parts[1:]] == [high for _, high in parts[:-1]]
 
 
 FIRST = Adam(lr=0.1, batch_size=4)

@@ -29,21 +29,7 @@ from fedcomp.wire import Ledger
 from tests.algorithm.heterogeneous import D, Heterogeneous, N, Run, problem
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import (
-    DENSE,
-    Adam,
-    Cohorts,
-    Dense,
-    Eden,
-    ErrorFeedback,
-    FedAvg,
-    MRCSign,
-    RandK,
-    ServerSgd,
-    Sgd,
-    Spatial,
-    TopK,
-)
+from tests.parts import DENSE, Adam, Cohorts, Dense, Eden, ErrorFeedback, MRCSign, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.refused import refused
 from tests.rounds import rounds
 
@@ -197,12 +183,6 @@ TEN = Sgd(lr=0.1, steps=10)
 
 def _prox(mu: float, client: Sgd = TEN) -> FedProx:
     return FedProx(replace(client, proximal=mu), STEP, DENSE, DENSE, "uniform")
-
-
-def test_without_a_pull_it_is_fedavg() -> None:
-    tiny, plain = _prox(1e-30), FedAvg(TEN, STEP, DENSE, DENSE, "uniform")
-    for here, there in zip(Run(tiny, CLIENTS).states(5), Run(plain, CLIENTS).states(5), strict=True):
-        assert torch.equal(here.theta, there.theta)
 
 
 @looped("mu, floor", [(1.0, 3.9e-2), (10.0, 9.2e-4)])

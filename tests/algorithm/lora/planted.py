@@ -14,12 +14,13 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.lora_networks import lora_mlp
 
 RANKS = (2, 1, 3, 1, 2, 3, 1)
 """Of the seven clients; their sum is above every side of the adapted matrices, 5 x 6 and 6 x 3."""
+SHARES = torch.tensor(world.SIZES) / sum(world.SIZES)
+"""[N] p_k: of the samples."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,10 @@ def planted(ids: Tensor, dim: int) -> Tensor:
 
 
 def planted_run(make: Callable[..., Algorithm], rank: int, rounds: int = 1, **options: Any) -> tuple[Any, ...]:
-    """(simulation, state, ledger, solver) after rounds in which all seven clients take part."""
-    solver = Planted()
-    module = partial(lora_mlp, rank=rank)
+    """(simulation, state, solver) after rounds in which all seven clients take part."""
+    solver, module = Planted(), partial(lora_mlp, rank=rank)
     sim = world.simulation(make(solver, **options), module, participation=world.FULL, rounds=rounds)
-    ledger = Ledger()
-    return sim, world.run(sim, ledger=ledger), ledger, solver
+    return sim, world.run(sim), solver
 
 
 def factors_of(sim: Simulation, ranks: tuple[int, ...] = RANKS) -> list[list[tuple[Tensor, Tensor]]]:
@@ -58,11 +57,6 @@ def factors_of(sim: Simulation, ranks: tuple[int, ...] = RANKS) -> list[list[tup
     rows = planted(torch.arange(len(ranks)), sim.model.dim).double()
     each = LoraLayout.of(sim.model.tensors).factors(rows)
     return [[(a[k, :r], b[k, :, :r]) for k, r in enumerate(ranks)] for a, b in each]
-
-
-def weights_of(sim: Simulation) -> list[float]:
-    """p_k: shares of the samples."""
-    return (torch.tensor(world.SIZES) / sum(world.SIZES)).tolist()
 
 
 def products(sim: Simulation, theta: Tensor) -> list[Tensor]:

@@ -13,7 +13,7 @@ from fedcomp.algorithm.lora.flasc import FLASC
 from fedcomp.algorithm.lora.rolora import RoLoRA
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.server.adamw import AdamW
-from tests.algorithm.lora.planted import planted, planted_run, products, weights_of
+from tests.algorithm.lora.planted import SHARES, planted, planted_run, products
 from tests.conformance import world
 from tests.looped import looped
 from tests.lora_networks import lora_mlp, lora_mlp_b, lora_mlp_head
@@ -141,7 +141,7 @@ def test_kurtosis_is_that_of_the_entries() -> None:
 @looped("truncates", [True, False])
 def test_the_step_is_the_change_of_the_mean_product_in_the_others_space(role: str, truncates: bool) -> None:
     sim, *_ = planted_run(FedSRD, 2)
-    layout, weight = LoraLayout.of(sim.model.tensors), torch.tensor(weights_of(sim))
+    layout, weight = LoraLayout.of(sim.model.tensors), SHARES
     theta, change = planted(torch.tensor([9]), sim.model.dim), planted(torch.arange(7), sim.model.dim)
     step = FedSRD(SGD, truncates=truncates).projected(layout, theta[0], change, weight, role)
     steps, starts, ends = (layout.factors(rows.double()) for rows in (step[None], theta, theta + change))

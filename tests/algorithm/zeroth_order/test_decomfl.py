@@ -172,9 +172,3 @@ def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> Non
     assert [(part.start, part.stop) for part, _ in groups] == [(0, 2), (2, 4), (4, 5)]
     assert torch.equal(torch.cat([z for _, z in groups]), whole[1])
     assert [directions_at_once(*of) for of in ((0, 9), (4, 1024), (9, 1 << 20))] == [1 << 20, 128, 1]
-
-
-test_a_radius_that_is_none = refused(
-    [({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"), ({"mu": float("inf")}, "algorithm.mu=inf")],
-    lambda mu: TwoPoint(mu, "central", "gaussian"),
-)

@@ -93,19 +93,6 @@ def test_parts_cover_the_vector_once_and_more_senders_than_entries_have_one_each
     assert set(sent.count_nonzero(1 if num <= dim else 0).tolist()) <= {many // few, -(-many // few)}
 
 
-@looped("num, dim", [(3, 12), (5, 12), (1, 7)])
-def test_mean_of_equal_vectors_is_exact(num: int, dim: int) -> None:
-    x = gauss(1, dim)
-    assert torch.allclose(joint_draws(PERMK, x.expand(num, -1), 1)[0].mean(0), x[0])
-
-
-@looped("num, dim", [(3, 7), (5, 12), (7, 4)])
-def test_every_sender_gets_every_entry_equally_often(num: int, dim: int) -> None:
-    hits = (joint_draws(PERMK, torch.ones(num, dim), 800) != 0).double().mean(0)
-    share = 1 / min(max(num, 1), dim)
-    assert ((hits - share).abs() < 5 * (share * (1 - share) / 800) ** 0.5).all()
-
-
 def test_bits_are_those_of_the_parts() -> None:
     payload = PERMK.encode(torch.ones(5, 12), known(5, 12), Key())
     assert sorted(payload.bits.tolist()) == [64, 64, 64, 96, 96]
