@@ -33,7 +33,7 @@ from fedcomp.model.batched.compiled.tile_numba import (
 from fedcomp.model.batched.compiled.tile_values_numba import add, divide, larger_or_nan, positive_or_nan, select
 from fedcomp.random.numba_jit import compiled, inlined, separate
 
-COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (2, 2, 2)
+COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (1, 6, 4)
 """Vectors of a row in one tile of outputs, and the channels in it: `MOST` where `SOME` do not divide what is left."""
 TILE = COLUMNS * LANES
 """Numbers of a row in one tile of outputs; a row holds at least so many."""
@@ -128,16 +128,18 @@ def pool(rows: np.ndarray, out: np.ndarray, masks: np.ndarray, y: int, size: Geo
                         z = load(zeros(1, 1), rows, place, LANES)
                         position = line * size.pool_w + column
                         bits = np.uint16(0xFFFF)
-                        if size.maximum:
-                            if position > 0:
-                                bits = larger_or_nan(z, value)
-                                for earlier in range(mask, mask + position):
-                                    masks[earlier] &= ~bits
-                            value = select(bits, z, value)
-                        else:
+                        if not size.maximum:
                             if size.relu:
                                 bits = positive_or_nan(z)
-                            value = add(value, select(bits, z, zeros(1, 1)))
+                                z = select(bits, z, zeros(1, 1))
+                            value = add(value, z)
+                        elif position == 0:
+                            value = z
+                        else:
+                            bits = larger_or_nan(z, value)
+                            value = select(bits, z, value)
+                            for earlier in range(mask, mask + position):
+                                masks[earlier] &= ~bits
                         masks[mask + position] = bits
                 if size.maximum and size.relu:
                     bits = positive_or_nan(value)

@@ -36,11 +36,11 @@ _NUMBERS, LAYERS, _LAYER, _NUM = types.float32[::1], types.int64[:, ::1], types.
 """numba's types of the arguments."""
 NUM_IN, NUM_OUT, WEIGHT, BIAS, RELU = range(5)
 """Columns of `layers`."""
-BROAD, COLUMNS = (6, 4) if WIDE else (3, 2)
+BROAD, COLUMNS = (6, 4) if WIDE else (6, 1)
 """Rows of a tile of outputs, and its vectors, where so many are left."""
-NARROW = 8
+NARROW = 8 if WIDE else 6
 """Rows of a tile of one vector."""
-WEIGHT_ROWS, WEIGHT_COLUMNS = 4, 4
+WEIGHT_ROWS, WEIGHT_COLUMNS = (4, 4) if WIDE else (6, 1)
 """Of a tile of a weight's gradient."""
 
 

@@ -19,7 +19,7 @@ LANES = 16
 SLACK = LANES
 """Numbers at the end of every buffer, which a tile may read."""
 WIDE = bool(get_host_cpu_features().get("avx512f"))
-"""Whether the processor has AVX-512: tiles of 24 vectors of 16 numbers stay in its registers, elsewhere of four."""
+"""Whether the processor has AVX-512: tiles of 24 vectors of 16 numbers stay in its registers, of AVX2 six."""
 
 fixed: Any = to_fixed_tuple
 """The numbers of a short array as a tuple, of a length that is known when it is compiled."""
@@ -186,7 +186,7 @@ def add_product(_: Any, tile: Any, rows: Any, at: Any, stride: Any, numbers: Any
 
 @operation
 def store_first(_: Any, tile: Any, numbers: Any, place: Any, count: Any) -> Any:
-    """The first `count` numbers of a vector go to numbers[place :]."""
+    """The first `count` numbers of a vector go to numbers[place :]; all of them by a store that is far faster."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
@@ -200,7 +200,12 @@ def store_first(_: Any, tile: Any, numbers: Any, place: Any, count: Any) -> Any:
         value = builder.extract_value(args[0], 0)
         kind = ir.FunctionType(ir.VoidType(), [value.type, target.type, I32, mask.type])
         masked = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
-        builder.call(masked, [value, target, ir.Constant(I32, 4), mask])
+        whole = builder.icmp_signed(">=", args[3], ir.Constant(_I64, LANES))
+        with builder.if_else(whole, likely=True) as (all_numbers, some):
+            with all_numbers:
+                builder.store(value, target, align=4)
+            with some:
+                builder.call(masked, [value, target, ir.Constant(I32, 4), mask])
         return context.get_dummy_value()
 
     return types.none(tile, numbers, types.intp, types.intp), generate
