@@ -30,7 +30,7 @@ from fedcomp.model.batched.compiled.tile_numba import (
     zeros,
 )
 from fedcomp.model.batched.compiled.tile_values_numba import add, add_to_rows, positive_or_nan, relu, select
-from fedcomp.random.numba_jit import borrowed, compiled, separate
+from fedcomp.random.numba_jit import borrowed, compiled, inlined, separate
 
 _NUMBERS, LAYERS, _LAYER, _NUM = types.float32[::1], types.int64[:, ::1], types.int64[::1], types.int64
 """numba's types of the arguments."""
@@ -50,10 +50,21 @@ def num_places(batch: int) -> int:
     return -(-batch // LANES) * LANES
 
 
-@separate(_NUMBERS, _LAYER, _NUMBERS, _NUMBERS, _NUM)
-def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
-    """out (O, P) = activation(W a + b), a (I, P)."""
-    num_in, num_out, weight, bias = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT], layer[BIAS]
+@inlined
+def _product(
+    theta: np.ndarray,
+    weight: int,
+    stride: int,
+    step: int,
+    bias: int,
+    relu_follows: bool,
+    a: np.ndarray,
+    num_in: np.int64,
+    out: np.ndarray,
+    num_out: np.int64,
+    places: int,
+) -> None:
+    """out (O, P) = activation(W a + b), a (I, P), with W[o, i] = theta[weight + o stride + i step]; bias -1: no b."""
     p = np.int64(0)
     while p < places:
         wide = places - p >= COLUMNS * LANES and num_out >= BROAD
@@ -63,10 +74,10 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 o = min(o, num_out - BROAD)
                 broad = zeros(BROAD, COLUMNS)
                 for i in range(num_in):
-                    broad = add_scaled(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                    broad = add_scaled(broad, theta, weight + o * stride + i * step, stride, a, i * places + p)
                 if bias >= 0:
                     broad = add_to_rows(broad, theta, bias + o)
-                if layer[RELU]:
+                if relu_follows:
                     broad = relu(broad)
                 store(broad, out, o * places + p, places)
                 o += BROAD
@@ -74,56 +85,38 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 o = min(o, num_out - NARROW)
                 narrow = zeros(NARROW, 1)
                 for i in range(num_in):
-                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                    narrow = add_scaled(narrow, theta, weight + o * stride + i * step, stride, a, i * places + p)
                 if bias >= 0:
                     narrow = add_to_rows(narrow, theta, bias + o)
-                if layer[RELU]:
+                if relu_follows:
                     narrow = relu(narrow)
                 store(narrow, out, o * places + p, places)
                 o += NARROW
             else:
                 one = zeros(1, 1)
                 for i in range(num_in):
-                    one = add_scaled(one, theta, weight + o * num_in + i, 1, a, i * places + p)
+                    one = add_scaled(one, theta, weight + o * stride + i * step, 1, a, i * places + p)
                 if bias >= 0:
                     one = add_to_rows(one, theta, bias + o)
-                if layer[RELU]:
+                if relu_follows:
                     one = relu(one)
                 store(one, out, o * places + p, places)
                 o += 1
         p += COLUMNS * LANES if wide else LANES
 
 
-@separate(_NUMBERS, _NUMBERS, _LAYER, _NUMBERS, _NUM)
-def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np.ndarray, places: int) -> None:
+@separate(_NUMBERS, _LAYER, _NUMBERS, _NUMBERS, _NUM)
+def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
+    """out (O, P) = activation(W a + b), a (I, P)."""
+    num_in, num_out = layer[NUM_IN], layer[NUM_OUT]
+    _product(theta, layer[WEIGHT], num_in, 1, layer[BIAS], layer[RELU] != 0, a, num_in, out, num_out, places)
+
+
+@separate(_NUMBERS, _LAYER, _NUMBERS, _NUMBERS, _NUM)
+def _input_gradient(theta: np.ndarray, layer: np.ndarray, g: np.ndarray, out: np.ndarray, places: int) -> None:
     """out (I, P) = W^T g, g (O, P)."""
-    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
-    p = np.int64(0)
-    while p < places:
-        wide = places - p >= COLUMNS * LANES and num_in >= BROAD
-        i = np.int64(0)
-        while i < num_in:  # the last rows may be computed again
-            if wide:
-                i = min(i, num_in - BROAD)
-                broad = zeros(BROAD, COLUMNS)
-                for o in range(num_out):
-                    broad = add_scaled(broad, theta, weight + o * num_in + i, 1, g, o * places + p)
-                store(broad, out, i * places + p, places)
-                i += BROAD
-            elif num_in >= NARROW:
-                i = min(i, num_in - NARROW)
-                narrow = zeros(NARROW, 1)
-                for o in range(num_out):
-                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, 1, g, o * places + p)
-                store(narrow, out, i * places + p, places)
-                i += NARROW
-            else:
-                one = zeros(1, 1)
-                for o in range(num_out):
-                    one = add_scaled(one, theta, weight + o * num_in + i, 1, g, o * places + p)
-                store(one, out, i * places + p, places)
-                i += 1
-        p += COLUMNS * LANES if wide else LANES
+    num_in, num_out = layer[NUM_IN], layer[NUM_OUT]
+    _product(theta, layer[WEIGHT], 1, num_in, -1, False, g, num_out, out, num_in, places)
 
 
 @separate(_NUMBERS, _NUMBERS, _LAYER, _NUMBERS, _NUM, _NUM)
@@ -254,7 +247,7 @@ def _backward(
             return
         transpose(values, places, num_in, places, transposed, num_in)
         _weight_gradient(g, transposed, layer, grad, places, batch)
-        _input_gradient(g, theta, layer, spare, places)
+        _input_gradient(theta, layer, g, spare, places)
         if index > 0 and layers[index - 1, RELU]:
             for place in range(0, num_in * places, LANES):
                 kept = load(zeros(1, 1), spare, place, LANES)
