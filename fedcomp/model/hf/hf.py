@@ -4,7 +4,6 @@ What is trained is a low-rank adapter over the frozen network, with a head where
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,20 +65,21 @@ def network(
         raise ValueError(f"model.dtype={dtype} is of frozen weights, but model.adapter=none trains all: take float32")
     if vocab_size is None or task not in ("next_token", "classification"):
         raise ValueError("model=hf reads tokens, which this dataset does not have: take dataset=text or another model")
-    sizes = _Sizes(input_shape[0], vocab_size, num_outputs, task == "classification", bool(target_shape))
+    classifies = task == "classification"
+    classes = num_outputs if classifies else None
     own = _config(path, initial, config, vocab_size)
     causal = is_causal(own)
-    pad = sizes.fitted(own, pad_token, causal)
-    wanted = Wanted(num_outputs if sizes.classifies else None, DTYPES[dtype], attention)
+    pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, causal)
+    wanted = Wanted(classes, DTYPES[dtype], attention)
     loaded = _base(path, initial, own, wanted)
     base = loaded.network
-    last = _last_layers(base, sizes.classifies)
-    heads = last if train_head is True or (train_head == "auto" and sizes.classifies) else ()
-    _check_new(loaded.new, last if sizes.classifies else heads, path)
-    new_head = bool(heads) and (initial == "random" or bool(loaded.new)) and sizes.classifies
+    last = _last_layers(base, classifies)
+    heads = last if train_head is True or (train_head == "auto" and classifies) else ()
+    _check_new(loaded.new, last if classifies else heads, path)
+    new_head = bool(heads) and (initial == "random" or bool(loaded.new)) and classifies
     if adapter == "lora":
-        train_as_head(base, heads, own.tie_word_embeddings and not sizes.classifies)
-    every = None if sizes.classifies else sizes.every
+        train_as_head(base, heads, own.tie_word_embeddings and not classifies)
+    every = None if classifies else bool(target_shape)
     made = HfNetwork(base, causal, pad, num_outputs, every, heads, new_head, base_dropout, checkpointing)
     if adapter == "lora":
         made.redraw()  # the head before the adapters, as when first values are drawn again
@@ -101,43 +101,36 @@ def layer_size(part: nn.Module) -> tuple[int, int] | None:
     return linear_size(part)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Of the dataset: positions, tokens, outputs, whether these are classes, whether every position has one."""
+def _fitted(
+    config: Any, length: int, vocab_size: int, classes: int | None, pad: int | None, causal: bool
+) -> int | None:
+    """Writes the dataset's sizes into the network's config. Returns its padding token; ValueError: they do not fit.
 
-    length: int
-    vocab_size: int
-    num_outputs: int
-    classifies: bool
-    every: bool
-
-    def fitted(self, config: Any, pad: int | None, causal: bool) -> int | None:
-        """Writes the sizes into the network's config. Returns its padding token; ValueError: they do not fit."""
-        text = config.get_text_config()
-        if self.vocab_size > text.vocab_size:
-            raise ValueError(
-                f"the dataset has {self.vocab_size} tokens, but the network's embedding {text.vocab_size}: take the "
-                "tokenizer that belongs to the network"
-            )
-        for name in ("max_position_embeddings", "sliding_window"):
-            most = getattr(text, name, None)
-            if most is not None and self.length > most:
-                raise ValueError(
-                    f"samples have {self.length} tokens, but the network's {name} is {most}: cut them shorter"
-                )
-        pad = getattr(text, "pad_token_id", None) if pad is None else pad
-        if self.classifies and pad is None:
-            raise ValueError(
-                "a classifier of sequences needs a padding token, and the network has none: give model.pad_token"
-            )
-        if not self.classifies and not causal:
-            raise ValueError(f"{config.model_type} is no causal language model: take a task with classes, or a decoder")
-        if self.classifies:
-            config.num_labels = self.num_outputs
-            config.problem_type = "single_label_classification"
-        text.pad_token_id = pad
-        text.use_cache = config.use_cache = False
-        return pad
+    `classes`: of whole sequences; None: a position's output is the next token.
+    """
+    text = config.get_text_config()
+    if vocab_size > text.vocab_size:
+        raise ValueError(
+            f"the dataset has {vocab_size} tokens, but the network's embedding {text.vocab_size}: take the "
+            "tokenizer that belongs to the network"
+        )
+    for name in ("max_position_embeddings", "sliding_window"):
+        most = getattr(text, name, None)
+        if most is not None and length > most:
+            raise ValueError(f"samples have {length} tokens, but the network's {name} is {most}: cut them shorter")
+    pad = getattr(text, "pad_token_id", None) if pad is None else pad
+    if classes is not None and pad is None:
+        raise ValueError(
+            "a classifier of sequences needs a padding token, and the network has none: give model.pad_token"
+        )
+    if classes is None and not causal:
+        raise ValueError(f"{config.model_type} is no causal language model: take a task with classes, or a decoder")
+    if classes is not None:
+        config.num_labels = classes
+        config.problem_type = "single_label_classification"
+    text.pad_token_id = pad
+    text.use_cache = config.use_cache = False
+    return pad
 
 
 def _config(path: str | None, initial: str, config: Mapping[str, Any] | None, vocab_size: int) -> Any:

@@ -22,26 +22,25 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(name: str = "llama", classifies: bool = False, **options: Any):
-    """A random network's factory with the data it is for: that of `model.build`."""
+def _made(name: str, classifies: bool, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A random network's factory, and the data that it is for."""
     options = {"initial": "random", "config": CONFIGS[name], "rank": 4, "alpha": 8.0} | options
-    return functools.partial(network, **options)
+    given = {"num_outputs": CLASSES, "task": "classification", "target_shape": ()}
+    if not classifies:
+        given = {"num_outputs": VOCAB, "task": "next_token", "target_shape": (LENGTH,)}
+    return functools.partial(network, **options), given | {"input_shape": (LENGTH,), "vocab_size": VOCAB}
 
 
 def built(name: str = "llama", classifies: bool = False, key: Key = KEY, **options: Any):
-    """It as a model."""
-    shape, num = (() if classifies else (LENGTH,)), CLASSES if classifies else VOCAB
-    task = "classification" if classifies else "next_token"
-    factory = made(name, classifies, **options)
-    return build(factory, key, (LENGTH,), num, task, target_shape=shape, vocab_size=VOCAB, some_tokens=not classifies)
+    """A random network as a model."""
+    factory, data = _made(name, classifies, options)
+    return build(factory, key, **data, some_tokens=not classifies)
 
 
 def module(name: str = "llama", classifies: bool = False, key: Key = KEY, **options: Any):
     """It as a module."""
-    shape, num = (() if classifies else (LENGTH,)), CLASSES if classifies else VOCAB
-    task = "classification" if classifies else "next_token"
-    factory = made(name, classifies, **options)
-    return draw(lambda: factory((LENGTH,), num, task, shape, VOCAB), key)
+    factory, data = _made(name, classifies, options)
+    return draw(lambda: factory(**data), key)
 
 
 def tokens(*shape: int, padded: bool = False, seed: int = 0) -> torch.Tensor:

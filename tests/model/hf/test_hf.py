@@ -115,11 +115,8 @@ def test_padding_changes_nothing(name, attention) -> None:
     short = torch.cat([x[:, :6], torch.full((2, 4), PAD)], 1)
     left = torch.cat([torch.full((2, 4), PAD), x[:, :6]], 1)
     with torch.no_grad():
-        plain = (
-            net.network(input_ids=short, attention_mask=(short != PAD).long(), use_cache=False)
-            if causal
-            else (net.network(input_ids=short, attention_mask=(short != PAD).long()))
-        )
+        more = {"use_cache": False} if causal else {}
+        plain = net.network(input_ids=short, attention_mask=(short != PAD).long(), **more)
         found = net(short)
         if causal:
             torch.testing.assert_close(found.mT[:, :6], plain.logits[:, :6], atol=1e-6, rtol=1e-5)
