@@ -63,31 +63,25 @@ def test_parameter_counts(factory, shape, num_outputs, dim, num_stats):
 @pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_option_of_the_config_group(path):
-    if path.stem.startswith("char_"):
-        model = build(instantiate(options(path)), KEY, (80,), 80, "next_token", vocab_size=80)
-        assert model.outputs(*model.init(KEY), torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
-        return
-    if path.stem == "bisenetv2":
-        form = {"task": "segmentation", "target_shape": (32, 32)}
-        model = build(instantiate(options(path), width=0.1), KEY, (3, 32, 32), 5, **form)
-        assert model.outputs(*model.init(KEY), torch.zeros(2, 3, 32, 32)).shape == (2, 5, 32, 32)
-        return
-    if path.stem == "module":
-        with pytest.raises(ValueError, match="model.path is None"):
-            made(instantiate(options(path)), CIFAR)
-        return
-    if path.stem == "hf":
-        with pytest.raises(ValueError, match=r"model=hf (needs|reads)"):
+    needs_more = {"module": "model.path is None", "hf": r"model=hf (needs|reads)"}
+    if path.stem in needs_more:
+        with pytest.raises(ValueError, match=needs_more[path.stem]):
             made(instantiate(options(path)), CIFAR)
         return
     digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic", "principal_direction")
-    shape = DIGITS if digits else CIFAR
-    model = made(instantiate(options(path)), shape)
+    shape, num_outputs, more = DIGITS if digits else CIFAR, 10, {"task": "classification"}
+    if path.stem.startswith("char_"):
+        shape, num_outputs, more = (80,), 80, {"task": "next_token", "vocab_size": 80}
+    if path.stem == "bisenetv2":
+        more = {"task": "segmentation", "target_shape": (32, 32)}
+    factory = instantiate(options(path), **({"width": 0.1} if path.stem == "bisenetv2" else {}))
+    model = build(factory, KEY, shape, num_outputs, train=[torch.rand(5, *shape)], **more)
     theta, stats = model.init(KEY)
     if getattr(model, "kind", "network") != "network":  # what tasks learn is no network and has no outputs
         assert theta.shape == (model.dim,)
         return
-    assert model.outputs(theta, stats, torch.zeros(2, *shape)).shape == (2, 10)
+    outputs = model.outputs(theta, stats, torch.zeros(2, *shape, dtype=torch.int64 if "vocab_size" in more else None))
+    assert outputs.shape == (2, num_outputs, *more.get("target_shape", ()))
 
 
 def test_first_weights_follow_the_key_and_nothing_else():

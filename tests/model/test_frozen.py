@@ -6,7 +6,6 @@ Shape legend: M clients, D trained parameters, B batch.
 import copy
 from collections.abc import Callable
 
-import pytest
 import torch
 from torch import nn
 
@@ -133,11 +132,3 @@ def test_a_ready_modules_frozen_tensors_stay() -> None:
     reset(module)
     assert torch.equal(module[0].weight, before[0].weight)
     assert not torch.equal(module[2].weight, before[2].weight)
-
-
-def test_nothing_to_train_is_refused() -> None:
-    def frozen() -> nn.Module:
-        return perceptron("0.weight", "0.bias", "2.weight", "2.bias")
-
-    with pytest.raises(ValueError, match=r"model frozen has no parameters that are not frozen \(requires_grad=False\)"):
-        build(frozen, KEY, (6,), 4, "classification")

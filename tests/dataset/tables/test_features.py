@@ -4,12 +4,10 @@ import gzip
 import logging
 import sys
 
-import numpy as np
 import pytest
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables import csv
-from fedcomp.dataset.tables.tabular import tabular_dataset
 from tests.looped import looped
 from tests.refused import one_line_error
 
@@ -69,15 +67,6 @@ def test_missing_values_are_imputed_and_said(tmp_path, caplog):
         "t.csv: 1 of 5 rows without a target or owner are left out; missing values of age (1), city (1) are the "
         "training rows' mean, or of a text none of its categories (dataset.missing=impute)"
     ]
-
-
-def test_the_mean_is_that_of_the_training_rows():
-    features = np.array([[1.0], [np.nan], [3.0], [100.0]])
-    dataset = tabular_dataset("t", features, np.arange(4.0), ["a"], "regression", [], 0.25, 1, "none", "none")
-    known = [value for value in dataset.train.x[:, 0].tolist() if value in (1, 3, 100)]
-    both = {*dataset.train.x[:, 0].tolist(), *dataset.test.x[:, 0].tolist()}
-    assert len(known) == 2
-    assert both == {1, 3, 100, sum(known) / 2}
 
 
 def test_a_category_that_only_the_test_rows_have(tmp_path):

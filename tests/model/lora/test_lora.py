@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch, Model
 from fedcomp.model.flat import draw, reset
@@ -90,12 +89,6 @@ def test_targets_are_chosen_by_name() -> None:
     assert isinstance(module.first, nn.Linear)
     assert [name for name, one in module.named_parameters() if one.requires_grad] == ["last.lora_A", "last.lora_B"]
     assert Model(add_lora(net(), 2, 4.0, rslora=True)).tensors[0].lora.scale == pytest.approx(4 / 2**0.5)
-
-
-def test_constants_of_a_module_are_no_statistics() -> None:
-    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
-    module.register_buffer("angles", torch.ones(7), persistent=False)
-    assert Functional(module, LOSS, (3,)).num_stats == 8
 
 
 test_wrong_options = refused(
