@@ -27,7 +27,7 @@ from fedcomp.model.batched.compiled.tile_numba import LANES, WIDE, add_product, 
 from fedcomp.model.batched.compiled.tile_values_numba import divide, select, sum_lanes
 from fedcomp.random.numba_jit import compiled, inlined, separate
 
-TAPS, FEW, MANY = (5, 3, 4) if WIDE else (3, 2, 2)
+TAPS, FEW, MANY = (5, 3, 4) if WIDE else (2, 2, 3)
 """Taps in one tile of a weight gradient, and its channels: `FEW` where `MANY` do not divide what is left."""
 SPAN = 512
 """Numbers of a row that a weight gradient goes over at once, so that they stay in the first cache."""
