@@ -188,17 +188,6 @@ def test_squared_error_through_stacked_layers():
     check(model, model.loss, 3, 5, (5, 0, 3), shape, num_outputs, "regression")
 
 
-def test_one_real_sample_in_batch_norm_counts_as_variance_zero():
-    model = Stacked(chain(nn.BatchNorm1d(3), nn.Linear(3, 2)), loss_of("classification"))
-    generator = torch.Generator().manual_seed(0)
-    theta, stats = rows(model, 2, generator)
-    x, y = batch(2, 4, (3,), 2, "classification", generator)
-    got = model.gradient(theta, Batch(x, y, mask(2, 4, (1, 4)), stats))
-    assert got.grad.isfinite().all()
-    torch.testing.assert_close(got.stats[0, :3], 0.9 * stats[0, :3] + 0.1 * x[0, 3])
-    torch.testing.assert_close(got.stats[0, 3:], 0.9 * stats[0, 3:])
-
-
 def test_build_chooses_the_fastest_form():
     def chosen(make, shape, num_outputs):
         return type(build(make, KEY, shape, num_outputs, "classification"))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcomp.model.batched.functional import Functional
+from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
 from fedcomp.model.flat import draw
@@ -127,8 +128,12 @@ def test_it_is_tried_where_a_model_is_built() -> None:
 
 @looped("size", [4, 1])
 @looped("num_clients", [1, 2])
-def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size) -> None:
-    model = Functional(Residual(nn.BatchNorm1d(6)), LOSS, (6,))
+@looped("stacked", [True, False])
+def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size, stacked) -> None:
+    if stacked:
+        model = Stacked(nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)), LOSS)
+    else:
+        model = Functional(Residual(nn.BatchNorm1d(6)), LOSS, (6,))
     generator = torch.Generator().manual_seed(0)
     theta, stats = rows(model, num_clients, generator)
     x, y = batch(num_clients, size, (6,), 4, "classification", generator)

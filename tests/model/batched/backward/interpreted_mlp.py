@@ -5,6 +5,7 @@ round no parameter, all of which are below 1, may differ by more than 2e-6.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,26 +62,29 @@ class Other:
         self.reached.append("other")
 
 
-def both(data: ClientChunk, solver: MinibatchSolver) -> list[tuple[LocalResult, list[int]]]:
-    """The results of the plain loop and of that in one launch, with the samples that they counted of each client."""
+def trained(data: ClientChunk, solver: MinibatchSolver, runner: Any) -> tuple[LocalResult, list[int]]:
+    """What the clients end with, each from parameters of its own, and the samples that were counted of each."""
     theta, stats = data.model.init(Key())
     rows = theta.expand(len(data.sizes), -1) * torch.linspace(0.5, 1, len(data.sizes))[:, None]
-    found = []
-    for runner in (None, FusedLoops(Refusing())):
-        own = replace(data, loop_runner=runner, computed=[])
-        result = solver.run(own, rows, stats.expand(len(rows), -1), (0, 1))
-        found.append((result, np.broadcast_to(own.gradients_of_each(), len(own.sizes)).tolist()))
-    return found
+    data = replace(data, loop_runner=runner, computed=[])
+    found = solver.run(data, rows, stats.expand(len(rows), -1), (0, 1))
+    return found, np.broadcast_to(data.gradients_of_each(), len(data.sizes)).tolist()
+
+
+def assert_fused(data: ClientChunk, solver: MinibatchSolver, most: float) -> LocalResult:
+    """Steps in one launch or call end where plain ones do, up to `most`, with as many samples counted."""
+    (slow, counted), (fast, fused) = (trained(data, solver, runner) for runner in (None, FusedLoops(Refusing())))
+    assert float((slow.value - fast.value).abs().max()) <= most
+    torch.testing.assert_close(slow.loss, fast.loss, rtol=1e-6, atol=0)
+    assert counted == fused
+    return fast
 
 
 def main() -> None:
     """Print the name of each case that agrees."""
     mlp_backward.has_triton = lambda device: True
     for name, (widths, bias, sizes, solver) in CASES.items():
-        (slow, counted), (fast, fused) = both(chunk(widths, bias, sizes), solver)
-        assert float((slow.value - fast.value).abs().max()) <= MOST, name
-        assert torch.allclose(slow.loss, fast.loss, rtol=1e-6), name
-        assert counted == fused, name
+        assert_fused(chunk(widths, bias, sizes), solver, MOST)
         print(name)
 
 

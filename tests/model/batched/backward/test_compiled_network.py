@@ -17,7 +17,7 @@ from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
-from fedcomp.model.networks.cnn import cnn4, lenet5
+from fedcomp.model.networks.cnn import lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
 from fedcomp.simulation.evaluation import metrics_of
@@ -225,11 +225,14 @@ def test_other_chains_stay_stacked(layers) -> None:
     assert type(build(lambda: _chain(*layers), KEY, (1, 12, 12), 10, "classification")) is Stacked
 
 
-def test_without_fused_multiply_add_nothing_is_compiled(monkeypatch) -> None:
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
-    assert type(build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification")) is Perceptron
+@looped("make, shape, kind", [(lenet5, (1, 28, 28), Stacked), (mlp, (64,), Perceptron)])
+def test_other_products_and_processors_are_not_compiled(make, shape, kind) -> None:
+    assert issubclass(type(build(make, KEY, shape, 10, "classification")), CompiledNetwork)
+    assert type(build(make, KEY, shape, 10, "classification", precision="bf16")) is kind
+    with pytest.MonkeyPatch.context() as patch:  # without fused multiply-add
+        patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+        patch.setattr("platform.machine", lambda: "x86_64")
+        assert type(build(make, KEY, shape, 10, "classification")) is kind
 
 
 @pytest.mark.parametrize("name", ["lenet5", "perceptron"])
@@ -273,12 +276,6 @@ def test_an_evaluation_asks_for_few_samples_at_once_where_they_are_compiled(safe
     expected = functional.cross_entropy(model.outputs(theta, stats, whole), data.test.y)
     torch.testing.assert_close(found["test/loss"].float(), expected)
     assert asked[0] == (len(whole) if safe else 16)
-
-
-def test_wide_convolutions_and_other_products_are_not_compiled() -> None:
-    assert type(build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification", (), "bf16")) is Perceptron
-    assert type(build(lambda: cnn4((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
-    assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification", (), "bf16")) is Stacked
 
 
 def test_masks_over_weights_of_one_magnitude_are_compiled() -> None:

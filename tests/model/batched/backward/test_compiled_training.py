@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.client.adam import Adam
-from fedcomp.client.contract import LocalLoop, LocalResult
+from fedcomp.client.contract import LocalLoop
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.dataset.contract import Dataset, Samples
@@ -21,7 +21,7 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, loop_runner_on
 from tests.looped import looped
-from tests.model.batched.backward.interpreted_mlp import ALIKE, RAGGED, Other, Refusing
+from tests.model.batched.backward.interpreted_mlp import ALIKE, RAGGED, Other, Refusing, assert_fused, trained
 
 pytestmark = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
@@ -65,15 +65,6 @@ def _chunk(
     return ClientChunk(torch.arange(len(sizes)), np.array(sizes), Key(("round",)), data, shards, model)
 
 
-def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, list[int]]:
-    """What the clients end with, each from parameters of its own, and the samples that were counted of each."""
-    theta, stats = data.model.init(Key())
-    rows = theta.expand(len(data.sizes), -1) * torch.linspace(0.5, 1, len(data.sizes))[:, None]
-    data = replace(data, loop_runner=runner, computed=[])
-    found = solver.run(data, rows, stats.expand(len(rows), -1), (0, 1))
-    return found, np.broadcast_to(data.gradients_of_each(), len(data.sizes)).tolist()
-
-
 @looped(
     "sizes, solver",
     [
@@ -88,10 +79,7 @@ def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, 
 @looped("kind", NETWORKS)
 def test_training_in_one_call_is_the_loop_of_gradients(sizes, solver, task, dtype, kind) -> None:
     data = _chunk(sizes, task, dtype, kind)
-    (slow, counted), (fast, fused) = (_trained(data, solver, runner) for runner in (None, FusedLoops(Refusing())))
-    assert float((slow.value - fast.value).abs().max()) <= 1e-6  # torch need not round a normalised pixel once
-    torch.testing.assert_close(slow.loss, fast.loss, rtol=1e-6, atol=0)
-    assert counted == fused
+    fast = assert_fused(data, solver, most=1e-6)  # torch need not round a normalised pixel once
     assert not torch.equal(fast.value[0], data.model.init(Key())[0])
 
 
@@ -141,7 +129,7 @@ def test_a_class_that_is_no_output_is_refused(wrong: int, kind: str) -> None:
     data.dataset.train.y[7] = wrong
     for runner, safe in ((None, False), (FusedLoops(Refusing()), False), (None, True)):
         with judged_by(Verdicts(safe=safe)), pytest.raises(ValueError, match="none of the model's 3 outputs"):
-            _trained(data, Sgd(lr=0.1), runner)
+            trained(data, Sgd(lr=0.1), runner)
 
 
 def test_a_client_has_the_same_bits_in_any_company() -> None:
