@@ -102,11 +102,13 @@ def test_parts_go_round_all_blocks() -> None:
     assert (taking.codes == NUM).any(1).all()
 
 
-def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
-    plain = first_round(BiCompFLPR(client=SCORES, block=16))
-    sim = world.simulation(BiCompFLPR(client=SCORES, block=16, optimise_prior=True), participation=world.FULL)
-    first, second = rounds(sim, 2)
+def test_a_mixed_prior_is_the_plain_one_in_the_first_round_alone() -> None:
+    (plain, later), (first, second) = (
+        rounds(world.simulation(BiCompFLPR(client=SCORES, block=16, optimise_prior=mixed), participation=world.FULL), 2)
+        for mixed in (False, True)
+    )
     assert torch.equal(plain.after.codes, first.after.codes)
+    assert not torch.equal(later.after.codes, second.after.codes)
     assert first.metrics["mrc/lambda"].tolist() == [1.0] * NUM
     assert ((second.metrics["mrc/lambda"] >= 0) & (second.metrics["mrc/lambda"] <= 1)).all()
     assert second.metrics["mrc/lambda"].min() < 1
