@@ -33,14 +33,6 @@ class Wanted:
     attention: str
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A network, and the parts whose weights the folder does not have, by name: they are random."""
-
-    network: nn.Module
-    new: tuple[str, ...] = ()
-
-
 def files_read(folder: Path) -> list[Path]:
     """The files that `config_of` and `load` read, of those that are there. ValueError: the index is damaged."""
     names = [CONFIG, "generation_config.json", INDEX]
@@ -107,8 +99,11 @@ def is_causal(config: Any) -> bool:
     return getattr(config, "is_decoder", False) or type(config) not in library.MODEL_FOR_MASKED_LM_MAPPING
 
 
-def load(folder: Path, config: Any, wanted: Wanted) -> Loaded:
-    """The folder's network in evaluation mode. ValueError: its weights are missing, damaged or of another network."""
+def load(folder: Path, config: Any, wanted: Wanted) -> tuple[nn.Module, tuple[str, ...]]:
+    """The folder's network in evaluation mode, and the parts of which it has no weights, by name: they are random.
+
+    Raises ValueError: weights are missing, damaged or of another network.
+    """
     if not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
         pickled = any(folder.glob("*.bin"))
         what = "only pickled weights (*.bin), which are not read" if pickled else f"no {WEIGHTS}"
@@ -138,16 +133,16 @@ def load(folder: Path, config: Any, wanted: Wanted) -> Loaded:
         raise ValueError(f"model.path={folder} cannot be read ({first_line(error)})") from error
     mismatched = (one if isinstance(one, str) else one[0] for one in found["mismatched_keys"])
     new = dict.fromkeys(name.rpartition(".")[0] for name in (*sorted(found["missing_keys"]), *sorted(mismatched)))
-    return Loaded(network.eval(), tuple(new))
+    return network.eval(), tuple(new)
 
 
-def drawn(config: Any, wanted: Wanted) -> Loaded:
+def drawn(config: Any, wanted: Wanted) -> nn.Module:
     """A network of random weights, from torch's global generator. ValueError: the config does not fit."""
     try:
         made = _auto(wanted).from_config(config, dtype=wanted.dtype, attn_implementation=wanted.attention)
     except _CAUSES as error:
         raise ValueError(f"model.config: transformers cannot make such a network ({first_line(error)})") from error
-    return Loaded(made.eval())
+    return made.eval()
 
 
 def _auto(wanted: Wanted) -> Any:

@@ -12,7 +12,7 @@ from torch import nn
 
 from fedcomp.core.ranges import Whole, checked
 from fedcomp.model.flat import draw
-from fedcomp.model.hf.folder import CONFIG, Loaded, Wanted, config_from, config_of, drawn, files_read, is_causal, load
+from fedcomp.model.hf.folder import CONFIG, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
 from fedcomp.model.hf.network import HfNetwork
 from fedcomp.model.lora.add import ALL_LINEAR, AInit, Alpha, Dropout, Rank, Trains, add_lora, linear_size, within
@@ -71,12 +71,11 @@ def network(
     causal = is_causal(own)
     pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, causal)
     wanted = Wanted(classes, DTYPES[dtype], attention)
-    loaded = _base(path, initial, own, wanted)
-    base = loaded.network
+    base, new = _base(path, initial, own, wanted)
     last = _last_layers(base, classifies)
     heads = last if train_head is True or (train_head == "auto" and classifies) else ()
-    _check_new(loaded.new, last if classifies else heads, path)
-    new_head = bool(heads) and (initial == "random" or bool(loaded.new)) and classifies
+    _check_new(new, last if classifies else heads, path)
+    new_head = bool(heads) and (initial == "random" or bool(new)) and classifies
     if adapter == "lora":
         train_as_head(base, heads, own.tie_word_embeddings and not classifies)
     every = None if classifies else bool(target_shape)
@@ -147,17 +146,18 @@ def _config(path: str | None, initial: str, config: Mapping[str, Any] | None, vo
     return config_from({"vocab_size": vocab_size, **config})
 
 
-def _base(path: str | None, initial: str, config: Any, wanted: Wanted) -> Loaded:
-    """The network; whatever is drawn for it comes from a fixed key, and leaves torch's generator as it was."""
-    found: list[Loaded] = []
+def _base(path: str | None, initial: str, config: Any, wanted: Wanted) -> tuple[Any, tuple[str, ...]]:
+    """The network, and its new parts; what is drawn comes from a fixed key, and leaves torch's generator as it was."""
+    new: tuple[str, ...] = ()
 
     def make() -> nn.Module:
-        folder = None if path is None or initial == "random" else Path(path).expanduser()
-        found.append(drawn(config, wanted) if folder is None else load(folder, config, wanted))
-        return found[0].network
+        nonlocal new
+        if path is None or initial == "random":
+            return drawn(config, wanted)
+        network, new = load(Path(path).expanduser(), config, wanted)
+        return network
 
-    draw(make, RANDOM)
-    return found[0]
+    return draw(make, RANDOM), new
 
 
 def _last_layers(network: Any, classifies: bool) -> tuple[str, ...]:
