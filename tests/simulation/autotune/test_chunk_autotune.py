@@ -139,7 +139,7 @@ def test_chunk_size_on_a_cpu():
 def test_threads_over_chunks_give_the_same_gradients(kind):
     model = build(lenet5, KEY, (1, 28, 28), 10, "classification")
     if kind is not None:
-        model = kind(model.module, model.loss)
+        model = kind(model.module, model.loss, (1, 28, 28))
     generator = torch.Generator().manual_seed(5)
     theta, stats = rows(model, 6, generator)
     x, y = batch(6, 2, (1, 28, 28), 10, "classification", generator)
