@@ -6,13 +6,13 @@ Shape legend: C, H, W channels, height and width.
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from fedcomp.model.batched.backward.dense import DenseLayer, dense_layers
+from fedcomp.model.batched.compiled.geometry import Geometry
 from fedcomp.model.batched.convolution import Convolution
 from fedcomp.model.batched.layers import RELU, Activation, Layer, Pooling
 from fedcomp.model.contract import Model
@@ -30,38 +30,36 @@ MOST_EMPTY = 16
 """Places to which a batch may be filled up."""
 
 
-class Block(NamedTuple):
-    """A convolution of stride 1, ReLU or none, and pooling of windows side by side or none: a row of `blocks_numba.py`.
+@dataclass(frozen=True)
+class Block:
+    """A convolution of stride 1, ReLU or none, and pooling of windows side by side or none.
 
     Attributes:
-        weight, bias: where they begin in a client's parameters; bias -1: there is none. Others: as in
-            `conv_numba.Geometry`.
+        size: its sizes, with a `margin` and `batch` of 0.
+        weight, bias: where they begin in a client's parameters; bias -1: there is none.
     """
 
-    channels: int
-    height: int
-    width: int
-    pad: int
-    out: int
-    kernel_h: int
-    kernel_w: int
-    pool_h: int
-    pool_w: int
-    maximum: int
-    relu: int
-    margin: int
+    size: Geometry
     weight: int
     bias: int
 
     @property
     def columns(self) -> int:
         """Width of the convolution's output as far as windows cover it."""
-        return (self.width + 2 * self.pad - self.kernel_w + 1) // self.pool_w * self.pool_w
+        size = self.size
+        return (size.width + 2 * size.pad - size.kernel_w + 1) // size.pool_w * size.pool_w
 
     @property
-    def pooled(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return (self.height + 2 * self.pad - self.kernel_h + 1) // self.pool_h, self.columns // self.pool_w
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the output."""
+        size = self.size
+        height = (size.height + 2 * size.pad - size.kernel_h + 1) // size.pool_h
+        return size.out, height, self.columns // size.pool_w
+
+    def row(self, margin: int) -> tuple[int, ...]:
+        """As `blocks_numba.py` takes it, with `margin` rows and columns of zeros around the output."""
+        *sizes, _ = self.size._replace(margin=margin)
+        return *sizes, self.weight, self.bias
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,9 @@ class SmallNetwork:
 
     def rows(self) -> np.ndarray:
         """The blocks as `network_numba.py` takes them."""
-        margins = [*(block.pad for block in self.blocks[1:]), 0]
-        rows = [block._replace(margin=margin) for block, margin in zip(self.blocks, margins)]
-        return np.array(rows, np.int64).reshape(-1, len(Block._fields))
+        margins = [*(block.size.pad for block in self.blocks[1:]), 0]
+        rows = [block.row(margin) for block, margin in zip(self.blocks, margins)]
+        return np.array(rows, np.int64).reshape(-1, len(Geometry._fields) + 1)
 
 
 def small_network(flat: Model, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallNetwork | None:
@@ -95,9 +93,9 @@ def small_network(flat: Model, chain: Sequence[Layer], loss: Loss, input_shape: 
         if block is None or tensors != list(range(used, used + len(tensors))):
             return None
         blocks.append(block)
-        rest, used, shape = rest[length:], used + len(tensors), (block.out, *block.pooled)
+        rest, used, shape = rest[length:], used + len(tensors), block.shape
     denses = dense_layers(flat, rest, used)
-    if denses is None or any(block.channels * block.out > MOST_PAIRS for block in blocks):
+    if denses is None or any(block.size.channels * block.size.out > MOST_PAIRS for block in blocks):
         return None
     small = SmallNetwork(tuple(blocks), denses)
     return small if small.smallest_batch <= MOST_EMPTY else None
@@ -130,9 +128,8 @@ def _block(rest: list[Layer], shape: tuple[int, ...], flat: Model) -> tuple[Bloc
             break
         length += 1
     channels, height, width = shape
-    sizes = channels, height, width, pads[0], out, kernel_h, kernel_w
-    places = flat.starts[layer.weight], -1 if layer.bias is None else flat.starts[layer.bias]
-    return Block(*sizes, *pool, maximum, relu, 0, *places), length
+    size = Geometry(channels, height, width, pads[0], out, kernel_h, kernel_w, *pool, maximum, relu, 0, 0)
+    return Block(size, flat.starts[layer.weight], -1 if layer.bias is None else flat.starts[layer.bias]), length
 
 
 def _window(layer: Layer) -> tuple[tuple[int, int], bool] | None:

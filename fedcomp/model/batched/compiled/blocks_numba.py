@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from fedcomp.model.batched.compiled.conv_backward_numba import backward_block
-from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, forward_block, num_masks, pack, pooled
+from fedcomp.model.batched.compiled.conv_numba import SLACK, forward_block, num_masks, pack, pooled
+from fedcomp.model.batched.compiled.geometry import Geometry
 from fedcomp.model.batched.compiled.network_numba import BLOCKS_BACKWARD, BLOCKS_FORWARD
 from fedcomp.model.batched.compiled.tile_numba import fixed
 from fedcomp.random.numba_jit import address_of, compiled
 
-NUM_SIZES, BLOCK_WEIGHT, BLOCK_BIAS = 12, 12, 13
-"""Columns of `blocks`: how many are sizes, and those behind them."""
+NUM_SIZES = len(Geometry._fields) - 1
+BLOCK_WEIGHT, BLOCK_BIAS = NUM_SIZES, NUM_SIZES + 1
+"""Columns of `blocks`: those behind its sizes."""
 
 
 @compiled

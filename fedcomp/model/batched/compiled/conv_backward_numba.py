@@ -17,12 +17,12 @@ from fedcomp.model.batched.compiled.conv_numba import (
     NUMBERS,
     SLACK,
     TILE,
-    Geometry,
     convolve,
     even,
     num_masks,
     pooled,
 )
+from fedcomp.model.batched.compiled.geometry import Geometry
 from fedcomp.model.batched.compiled.tile_numba import LANES, WIDE, add_product, fixed, load, store, store_first, zeros
 from fedcomp.model.batched.compiled.tile_values_numba import divide, select, sum_lanes
 from fedcomp.random.numba_jit import compiled, inlined, separate

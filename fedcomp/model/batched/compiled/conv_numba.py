@@ -14,11 +14,12 @@ where the gradient of sample i goes to that position.
 Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types
 
+from fedcomp.model.batched.compiled.geometry import Geometry
 from fedcomp.model.batched.compiled.tile_numba import (
     LANES,
     SLACK,
@@ -39,33 +40,8 @@ TILE = COLUMNS * LANES
 """Numbers of a row in one tile of outputs; a row holds at least so many."""
 
 
-class Geometry(NamedTuple):
-    """Sizes of one block: convolution of stride 1, ReLU or none, pooling of windows side by side or none.
-
-    Attributes:
-        channels, height, width: of the input. pad: rows and columns of zeros on each side of it.
-        out: O. kernel_h, kernel_w: of the convolution.
-        pool_h, pool_w: 1 for none. maximum: 1 for the largest of a window, 0 for its mean. relu: 1 where there is one.
-        margin: rows and columns of zeros around the block's output: the `pad` of the next block.
-        batch: B.
-    """
-
-    channels: int
-    height: int
-    width: int
-    pad: int
-    out: int
-    kernel_h: int
-    kernel_w: int
-    pool_h: int
-    pool_w: int
-    maximum: int
-    relu: int
-    margin: int
-    batch: int
-
-
-NUMBERS, MASKS, GEOMETRY = types.float32[::1], types.uint16[::1], types.NamedUniTuple(types.int64, 13, Geometry)
+NUMBERS, MASKS = types.float32[::1], types.uint16[::1]
+GEOMETRY = types.NamedUniTuple(types.int64, len(Geometry._fields), Geometry)
 """numba's types of the arguments."""
 
 

@@ -13,7 +13,8 @@ from fedcomp.model.batched.backward import compiled_network
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork, CompiledPerceptron
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.compiled import conv_backward_numba, conv_numba, network_numba
-from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks, pooled
+from fedcomp.model.batched.compiled.conv_numba import SLACK, num_masks, pooled
+from fedcomp.model.batched.compiled.geometry import Geometry
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
