@@ -82,7 +82,7 @@ class Deadline:
         if self._inverse and one.template:
             self._check_everyone(one, varying)
             self._check_chances(one.clients, self._chances(one, late_legs=False))
-            self._count_inverse(one)
+            self._count_inverse(one, ~legs.late)
         self._count(legs.late)
         if len(legs.late) and legs.late.all() and not self._missed:
             self._missed = True
@@ -91,7 +91,7 @@ class Deadline:
                 f"the fastest client, {one.clients[int(seconds.argmin())]}, takes {seconds.min():.3g} s; rounds go on "
                 "as if empty"
             )
-        changes = legs.late.any() or (self._inverse and cohort.size)
+        changes = legs.late.any() or (self._inverse and one.template)
         return self._on_time(cohort, one, legs.late) if changes else cohort
 
     def check(self, legs: Legs) -> None:
@@ -110,7 +110,7 @@ class Deadline:
         self._count(~one.on_time)
         self._missed = self._missed or bool(len(one.on_time) and not one.on_time.any())
         if self._inverse and one.template:
-            self._count_inverse(one)
+            self._count_inverse(one, one.on_time)
 
     def take_notes(self) -> list[str]:
         """What the user is to be told, one line each, since the last call."""
@@ -176,10 +176,9 @@ class Deadline:
         self.num_late += int(late.sum())
         self.num_asked += len(late)
 
-    def _count_inverse(self, one: Round) -> None:
-        ids = np.array(one.clients, np.int64)
-        with np.errstate(divide="ignore"):
-            inverse = 1 / (self.inclusion[ids] * self._chances(one))
+    def _count_inverse(self, one: Round, on_time: np.ndarray) -> None:
+        ids = np.array(one.clients, np.int64)[on_time]
+        inverse = 1 / (self.inclusion[ids] * self._chances(one)[on_time])
         self.max_inverse = max(self.max_inverse, float(inverse.max(initial=0)))
 
     def _chances(self, one: Round, late_legs: bool = True) -> np.ndarray:

@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcomp.network.traffic.rounds import NUMBER, PHASES, ROW, TO_ALL, TO_COHORT, TO_LISTED, UP_PHASE, Round, Template
+from fedcomp.network.traffic.rounds import (
+    DOWN_PHASE,
+    NUMBER,
+    PHASES,
+    ROW,
+    TO_ALL,
+    TO_COHORT,
+    TO_LISTED,
+    UP_PHASE,
+    Round,
+    Template,
+)
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
 Ids = np.ndarray
@@ -59,13 +70,13 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
 
 
 def exchange_numbers(template: Template) -> list[int]:
-    """To which exchange each leg belongs, from 0 on: a new one begins where a phase comes before the last one's."""
+    """To which exchange each leg belongs, from 0 on."""
     numbers: list[int] = []
-    last = UP_PHASE
+    number, last = 0, DOWN_PHASE
     for leg in template:
         phase = PHASES[leg.kind]
-        before = numbers[-1] if numbers else -1
-        numbers.append(before + 1 if not numbers or phase < last else before)
+        number += last == UP_PHASE != phase
+        numbers.append(number)
         last = phase
     return numbers
 

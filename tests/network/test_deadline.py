@@ -91,6 +91,21 @@ def test_inverse_weights_are_unbiased_and_the_others_are_not() -> None:
         assert (abs(found.mean() - 2) > 10 * error) == (weights != "inverse")
 
 
+def test_the_largest_inverse_weight_is_one_that_was_used() -> None:
+    """Client 0 still receives what was sent after the first round: it cannot be on time in the second."""
+    one = clock(deadline=1.5, jitter=0.1, deadline_weights="inverse")
+    deadline, resumed, weights = Deadline(one, np.ones(2)), Deadline(one, np.ones(2)), [0.0]
+    for late in ([False, False], [True, False]):
+        legs = Legs((0, 1), [Leg(UP, "cohort", 100_000), Leg(BROADCAST, "cohort", 19_000_000)])
+        weights += deadline.decide(COHORT, legs).weight.tolist()
+        assert legs.late is not None
+        assert legs.late.tolist() == late
+        resumed.remember(round_of(legs, 2))
+        one.advance(round_of(legs, 2))
+    assert deadline.max_inverse == pytest.approx(max(weights) / 0.5)
+    assert resumed.metrics() == deadline.metrics()
+
+
 TOPK = Compressor(TopK(0.4), ErrorFeedback())
 
 
@@ -144,12 +159,13 @@ def test_a_deadline_that_nobody_meets_is_said_once_and_rounds_go_on() -> None:
     assert recorder.metrics()["deadline/late"] == 1
 
 
-def test_a_round_for_which_nobody_was_drawn() -> None:
-    for weights in ("renormalise", "inverse", "lost"):
-        deadline, legs = Deadline(clock(deadline=2.0, deadline_weights=weights), np.ones(2)), Legs(())
-        assert deadline.decide(Cohort.of((), torch.zeros(0)), legs).size == 0
-        assert legs.late is not None
-        assert not len(legs.late)
+@looped("weights", ["renormalise", "inverse", "lost"])
+@looped("cohort", [Cohort.of((), torch.zeros(0)), COHORT])
+def test_a_round_in_which_nobody_sends(weights: str, cohort: Cohort) -> None:
+    deadline, legs = Deadline(clock(deadline=2.0, deadline_weights=weights), np.ones(2)), Legs(cohort.clients)
+    assert deadline.decide(cohort, legs) is cohort
+    assert legs.late is not None
+    assert legs.late.tolist() == [False] * cohort.size
 
 
 @looped(

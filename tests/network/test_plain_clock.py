@@ -84,8 +84,11 @@ class PlainClock:
     def _amounts(self, exchange: list[Leg], legs: Legs, gone: frozenset[int]) -> tuple[list, list, list, list]:
         """Bits down by client, (bits, receivers) of what goes once, gradients and bits up by client."""
         down, work, up, multicast = [0] * NUM, [0] * NUM, [0] * NUM, self.options.get("down") == "multicast"
-        once: dict[Any, tuple[int, list[int]]] = {}  # what is of one kind, to the same clients, is one transmission
+        # Messages of one kind to the same clients are one transmission, unless clients compute between them.
+        once: dict[Any, tuple[int, list[int]]] = {}
+        phase = 0
         for kind, who, amount in exchange:
+            phase += kind == WORK
             ids = list(range(NUM)) if who == ALL else list(legs.clients if who == COHORT else who)
             each = np.broadcast_to(amount, len(ids)).tolist() if ids else []
             if who == COHORT and kind in DOWN:
@@ -99,7 +102,7 @@ class PlainClock:
             saved = each[0] if kind == XOR_RELAY and each else 0
             total = int(np.sum(amount)) if kind == BROADCAST else sum(each) - saved
             if multicast and ids and total and (kind == BROADCAST or len(ids) > 1):
-                once[kind, who] = (once.get((kind, who), (0, ids))[0] + total, ids)
+                once[phase, kind, who] = (once.get((phase, kind, who), (0, ids))[0] + total, ids)
             for i, own in zip(ids, each, strict=True):
                 down[i] += 0 if multicast else total if kind == BROADCAST else sum(each) - own
         return down, list(once.values()), work, up
@@ -122,17 +125,14 @@ def _draw(index: int, client: int) -> float:
 
 
 def _exchanges(legs: Legs) -> list[list[Leg]]:
-    """Down, work, up, in this order; a leg of no gradients is none."""
+    """A new one begins after a message up; a leg of no gradients is none."""
     found: list[list[Leg]] = []
-    last = 3
     for leg in legs.made:
         if leg.kind == WORK and not np.any(leg.amount):
             continue
-        phase = 1 if leg.kind == WORK else 2 if leg.kind == UP else 0
-        if phase < last:
+        if not found or (found[-1][-1].kind == UP and leg.kind != UP):
             found.append([])
         found[-1].append(leg)
-        last = phase
     return found
 
 
@@ -159,7 +159,8 @@ def _legs(rng: np.random.Generator, one_up: bool) -> Legs:
     }
     if one_up:
         first = rng.choice(["broadcast", "to all", "unicast"], 2).tolist()
-        chosen = [*first, "work", "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
+        before = rng.permutation([*first, "work"]).tolist()  # clients may also compute before they are told anything
+        chosen = [*before, "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
     else:
         chosen = rng.choice(list(menu), rng.integers(1, 9)).tolist()
     return Legs(clients, [menu[name]() for name in chosen] if num else [])
