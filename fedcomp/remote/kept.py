@@ -92,6 +92,8 @@ class Kept:
                 path.unlink(missing_ok=True)
             if self.absent:
                 write_atomically(self.folder / ABSENT, json.dumps(self.absent).encode())
+            else:  # of rounds that were made again with all
+                (self.folder / ABSENT).unlink(missing_ok=True)
             self._rounds = []
         elif not away:
             self._rounds = []

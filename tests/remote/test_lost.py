@@ -201,6 +201,15 @@ def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
     assert not (tmp_path / "kept.jsonl").exists()
 
 
+def test_a_round_that_is_made_again_with_all_is_without_nobody(tmp_path: Path) -> None:
+    """The server was killed after its clients had saved, before it had itself."""
+    for absent in ((1,), ()):
+        rounds = Kept(tmp_path)
+        rounds.begin(0, absent, range(3))
+        rounds.save(absent)
+        assert (tmp_path / ABSENT).exists() == bool(absent)
+
+
 def test_a_disk_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Kept(tmp_path)
     rounds.begin(0, (1,), range(3))
