@@ -19,11 +19,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hydra import compose, initialize_config_dir
-
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, build_compressor
-from fedcomp.core.folders import CONF
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -46,8 +43,7 @@ CLIENT = [f"client.batch_size={BATCH}", f"client.steps={STEPS}", f"num_clients={
 
 def rounds(algorithm: str, like: str) -> Callable[[], float]:
     """A function that runs one round of `algorithm` with the compressors of `like`, and returns its seconds."""
-    chosen = compose("train", overrides=[f"algorithm={like}", *CLIENT])
-    own = compose("train", overrides=[f"algorithm={algorithm}", *CLIENT])
+    chosen, own = (compose([f"algorithm={name}", *CLIENT]) for name in (like, algorithm))
     partial = build(own.algorithm)
     offered = {
         "client": build(chosen.client),
@@ -88,16 +84,14 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     keep_freed_memory()
     torch.set_num_threads(1)  # as `train` does: threads share chunks instead
-    schema.register()
     print(f"LeNet-5, {CLIENTS} clients, batch {BATCH}, {STEPS} steps; medians of {options.repeats} rounds")
     print(f"{'algorithm':14s} {'round ms':>9s} {'fedavg ms':>9s} {'ratio':>6s} {'goal':>6s}")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for method in options.methods:
-            ours, theirs = rounds(method, method), rounds("fedavg", method)
-            pairs = [(ours(), theirs()) for _ in range(options.repeats + 1)][1:]  # the first turn warms up
-            ratio = statistics.median(one / other for one, other in pairs)
-            mine, other = (1e3 * statistics.median(side) for side in zip(*pairs))
-            print(f"{method:14s} {mine:9.1f} {other:9.1f} {ratio:6.2f} {GOALS[method]:6.2f}", flush=True)
+    for method in options.methods:
+        ours, theirs = rounds(method, method), rounds("fedavg", method)
+        pairs = [(ours(), theirs()) for _ in range(options.repeats + 1)][1:]  # the first turn warms up
+        ratio = statistics.median(one / other for one, other in pairs)
+        mine, other = (1e3 * statistics.median(side) for side in zip(*pairs))
+        print(f"{method:14s} {mine:9.1f} {other:9.1f} {ratio:6.2f} {GOALS[method]:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build_compressor
+from fedcomp.core.folders import CONF
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4
 from fedcomp.random.keys import Key
@@ -34,7 +34,6 @@ from fedcomp.wire.packing import layout, pack, unpack
 from scripts.arguments import device_here
 from scripts.figures import keep
 
-CONF = Path(__file__).resolve().parents[1] / "conf"
 GOALS = dict.fromkeys(("sign", "stochastic_sign", "terngrad", "qsgd", "randk"), 15)
 GOALS |= {"drive": 60, "eden": 60, "topk": 40}
 """{codec: upper limit of the ratio}."""
@@ -51,9 +50,7 @@ def layer_sizes(dim: int | None) -> tuple[int, ...]:
 
 def row(name: str, layers: tuple[int, ...], options: argparse.Namespace) -> str:
     """One codec's numbers, as a line of the table."""
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        codec = build_compressor(compose("train", overrides=[f"compressor={name}"]).compressor).codec
+    codec = build_compressor(compose([f"compressor={name}"]).compressor).codec
     device, num_clients = torch.device(options.device), options.clients
     if device.type == "cuda":
         set_determinism(True, device)  # as a run does

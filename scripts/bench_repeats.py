@@ -8,22 +8,15 @@ as fast.
 """
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from hydra import compose, initialize_config_dir
-
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_runner, build_simulation
-from fedcomp.core.folders import CONF
 from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.training.train import train
@@ -70,11 +63,8 @@ def whole_run(overrides: list[str], repeats: int) -> float:
     """The time of `repeats` runs divided by that of one run with `repeats` repetitions."""
     common = [*overrides, "rounds=100", "quiet=true", "pictures=false"]
     with tempfile.TemporaryDirectory() as root:
-        study = compose("train", overrides=[*common, f"repeats={repeats}", f"output_root={root}/study"])
-        alone = [
-            compose("train", overrides=[*common, f"seed={seed}", f"output_root={root}/alone"])
-            for seed in range(repeats)
-        ]
+        study = compose([*common, f"repeats={repeats}", f"output_root={root}/study"])
+        alone = [compose([*common, f"seed={seed}", f"output_root={root}/alone"]) for seed in range(repeats)]
         began = time.perf_counter()
         train(study)
         between = time.perf_counter()
@@ -92,22 +82,20 @@ def main() -> None:
     options = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(1)  # as `train` does: threads share chunks instead
-    schema.register()
     print(f"{options.repeats} repetitions; milliseconds a round, and ratios; goal {GOAL}")
     print(f"{'method':24s} {'apart':>8s} {'together':>8s} {'rounds':>7s} {'run':>6s}")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for name, own in METHODS.items():
-            config = compose("train", overrides=[*SETTING, *own, f"repeats={options.repeats}"])
-            study = build_runner(build_simulation(config, torch.device("cpu"))[0], config)
-            assert isinstance(study, MonteCarloStudy)
-            if study.vmapped is None:
-                print(f"{name:24s} one after another")
-                continue
-            sides = measured(replace(study, vmapped=None), options.rounds), measured(study, options.rounds)
-            apart, together = (min(side) for side in zip(*[[run() for run in sides] for _ in range(options.turns)]))
-            run = whole_run([*SETTING, *own], options.repeats)
-            times = f"{1e3 * apart:8.2f} {1e3 * together:8.2f} {apart / together:7.1f} {run:6.1f}"
-            print(f"{name:24s} {times}", flush=True)
+    for name, own in METHODS.items():
+        config = compose([*SETTING, *own, f"repeats={options.repeats}"])
+        study = build_runner(build_simulation(config, torch.device("cpu"))[0], config)
+        assert isinstance(study, MonteCarloStudy)
+        if study.vmapped is None:
+            print(f"{name:24s} one after another")
+            continue
+        sides = measured(replace(study, vmapped=None), options.rounds), measured(study, options.rounds)
+        apart, together = (min(side) for side in zip(*[[run() for run in sides] for _ in range(options.turns)]))
+        run = whole_run([*SETTING, *own], options.repeats)
+        times = f"{1e3 * apart:8.2f} {1e3 * together:8.2f} {apart / together:7.1f} {run:6.1f}"
+        print(f"{name:24s} {times}", flush=True)
 
 
 if __name__ == "__main__":

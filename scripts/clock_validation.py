@@ -22,8 +22,6 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build

@@ -25,8 +25,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import fedcomp.codecs as fc
 from fedcomp.codecs import ddp
 from fedcomp.compressor import Compressor

@@ -14,22 +14,17 @@ entries.
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from fedcomp.compressor.contract import Codec
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build_compressor
-from fedcomp.core.folders import CONF
 from fedcomp.display import figure
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import lenet5
@@ -122,12 +117,10 @@ def _of_a_set(span: int, size: int) -> float:
 
 def codecs() -> Iterator[tuple[str, str, Codec]]:
     """(label, command, codec) of each row."""
-    schema.register()
     for label, (choice, variants) in SHOWN.items():
         for options in variants:
             words = f"compressor={choice} {options}".split()
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                yield label, " ".join(words), build_compressor(compose("train", words).compressor).codec
+            yield label, " ".join(words), build_compressor(compose(words).compressor).codec
 
 
 def main() -> None:

@@ -8,10 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-
-from fedcomp.cli.main import CONF
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.reporting.build import report
 from fedcomp.reporting.content import Options
 
@@ -33,13 +30,11 @@ def main() -> None:
     from fedcomp.training.train import train
 
     began = time.perf_counter()
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for label, overrides in METHODS.items():
-            print(f"fedcomp experiment=quickstart {overrides} seed=0,1,2 -m", flush=True)
-            for seed in SEEDS:
-                options = ["experiment=quickstart", "quiet=true", f"label='{label}'", f"seed={seed}"]
-                train(compose("train", overrides=[*options, *overrides.split()]))
+    for label, overrides in METHODS.items():
+        print(f"fedcomp experiment=quickstart {overrides} seed=0,1,2 -m", flush=True)
+        for seed in SEEDS:
+            options = ["experiment=quickstart", "quiet=true", f"label='{label}'", f"seed={seed}"]
+            train(compose([*options, *overrides.split()]))
     folder = Path("outputs") / "quickstart"
     status = report(Options([folder], order=tuple(METHODS)))
     print(f"\nThe picture: {folder / 'report' / 'curves.png'}   ({time.perf_counter() - began:.0f} s)")

@@ -16,8 +16,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from fedcomp.records.metrics_file import read_lines
 
 METHODS = {

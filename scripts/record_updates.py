@@ -8,20 +8,14 @@ round [n, D], `updates_1.npy` is the first of them; each is scaled to length 1.
 """
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from hydra import compose, initialize_config_dir
-
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from fedcomp.core.folders import CONF
 from fedcomp.wire import Ledger, Link, Payload
 
 
@@ -32,9 +26,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6, help="rounds; the updates are those of the last one")
     parser.add_argument("overrides", nargs="*", help="fedcomp's arguments, such as dataset=mnist")
     options = parser.parse_args()
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [*options.overrides, f"rounds={options.rounds}", "compressor=dense"])
+    config = compose([*options.overrides, f"rounds={options.rounds}", "compressor=dense"])
     simulation, _ = build_simulation(config, torch.device("cpu"))
     sent: list[torch.Tensor] = []
 
