@@ -6,7 +6,7 @@ from fedcomp.reporting.tables import published
 from scripts.reproduce import bicompfl_gaps
 from scripts.reproduce.bicompfl_claims import claims
 from scripts.reproduce.bicompfl_tables import GR, TABLES, TITLES
-from scripts.reproduce.markdown import made_with, picture, spread
+from scripts.reproduce.markdown import best, made_with, picture
 from scripts.reproduce.printed import beside
 from scripts.reproduce.records import Folder, Records
 
@@ -64,7 +64,7 @@ def _sections(records: dict[str, Records]) -> str:
             parts += [
                 f"## Table {number}: {TITLES[number][-1]}",
                 made_with(TABLES[number], own),
-                beside(rows, own, [("expected mask (%)", _expected)]),
+                beside(rows, own, [("expected mask (%)", best("expected/accuracy"))]),
                 picture("Accuracy against bits", f"bicompfl_table_{number}.png", own),
             ]
     if missing := [
@@ -80,10 +80,6 @@ def _hard_seeds(records: Records) -> str:
     if len(found) < 2:
         return ""
     return f"A seed draws the split, too: in table 6 FedAvg has {100 * min(found):.1f} to {100 * max(found):.1f} %."
-
-
-def _expected(runs: Records) -> str:
-    return spread(runs.collect(lambda run: run.best("expected/accuracy")), "{:.2f}".format, 100)
 
 
 def _above_capacity(records: Records) -> str:

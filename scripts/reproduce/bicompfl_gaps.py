@@ -17,8 +17,8 @@ from scripts.reproduce.bicompfl_tables import (
     chosen,
 )
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, made_with, measured, rounds, spread, table
-from scripts.reproduce.printed import compared, ended, rate
+from scripts.reproduce.markdown import ROUNDS_AND_SEEDS, Cell, best, made_with, measured, table
+from scripts.reproduce.printed import ACCURACY, BEST, distance, rate
 from scripts.reproduce.records import Folder, Records, Run
 
 
@@ -54,13 +54,9 @@ def adaptive_blocks(folder: Folder) -> str:
     columns: list[tuple[str, Cell]] = [
         ("bits up + down", lambda one: measured(one.collect(lambda run: rate(run, "")), "{:.3g}".format)),
         (f"in the first {shared} rounds", lambda one: f"{_bits_by(one.runs[0], shared):.3g}"),
-        (
-            "best accuracy (%)",
-            lambda one: spread(one.collect(lambda run: run.best("test/accuracy")), "{:.2f}".format, 100),
-        ),
+        BEST,
         ("block in the last round", lambda one: f"{_sizes(one, whole)[-1]}" if whole else ""),
-        ("rounds", rounds),
-        ("seeds", lambda runs: str(len(runs))),
+        *ROUNDS_AND_SEEDS,
     ]
     rows = table("κ and φ, table 5", list(runs.items()), columns)
     return f"""\
@@ -146,10 +142,9 @@ def split(folder: Folder) -> str:
             rows,
             [
                 *((f"round {index}", _sampled_and_expected(index)) for index in (10, 20, 30, 40, 50, 60)),
-                ("best", _best),
-                ("less keep's", _less(kept[number])),
-                ("rounds", rounds),
-                ("seeds", lambda runs: str(len(runs))),
+                ("best", best(ACCURACY, "{:.1f}".format)),
+                ("less keep's", distance(kept[number], 1)),
+                *ROUNDS_AND_SEEDS,
             ],
         )
         parts.append(f"{shown}\n\nmix, table {number}: {made_with(experiment, mixed)}")
@@ -169,22 +164,6 @@ difference in points seed by seed, over the seeds of both, with its standard err
 {parts[0]}
 
 {parts[1]}"""
-
-
-def _best(runs: Records) -> str:
-    return spread(runs.collect(lambda run: run.best("test/accuracy")), "{:.1f}".format, 100)
-
-
-def _less(kept: Records) -> Cell:
-    """How far runs that have ended are from those with `rest=keep`."""
-
-    def of(runs: Records) -> str:
-        if runs is kept or not (ended(runs) and ended(kept)):
-            return ""
-        found = compared(runs, kept)
-        return f"{100 * found.mean:+.1f} ± {100 * found.error:.1f}"
-
-    return of
 
 
 def _sampled_and_expected(index: int) -> Cell:

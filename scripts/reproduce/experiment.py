@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
+from scripts.reproduce.clocks import ClockName, with_times
 
 STOP_SECONDS = 600
 """How long a run may take from the signal to its end: it finishes its round and writes its state."""
@@ -56,6 +57,7 @@ class Experiment:
         draw: draws what a report does not have, from the folder of the runs into that of the page.
         before: what its runs read, and the arguments of Python that make it where it is missing.
         cut: on a CPU, a network whose round takes long: a trial has fewer clients and steps.
+        clocks: of runs that record their traffic; by each of them an evaluation has a time.
     """
 
     name: str
@@ -68,10 +70,11 @@ class Experiment:
     draw: Callable[[Path, Path], None] | None = None
     before: tuple[Path, str] | None = None
     cut: Cut | None = None
+    clocks: Sequence[ClockName] = ()
 
     def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
-        """A run's evaluations, of which the records keep `metrics`."""
-        return recorded.lines
+        """A run's evaluations, of which the records keep `metrics`; of a finished run with their times."""
+        return with_times(recorded, self.clocks)
 
     @property
     def shown(self) -> str:

@@ -6,9 +6,9 @@ from scripts.reproduce.difference import all_above
 from scripts.reproduce.experiment import Cut, Experiment
 from scripts.reproduce.fedmrn_tables import CUT, SEEDS
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD
-from scripts.reproduce.markdown import Cell, made_with, picture, spread, table, verdict
+from scripts.reproduce.markdown import Cell, best, made_with, picture, table, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, above, beside
-from scripts.reproduce.records import Folder, Records, Run
+from scripts.reproduce.records import Folder, Records
 
 METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
 FASHION = f"{DATA}=fashion_mnist"
@@ -91,10 +91,6 @@ def _ordered(records: Records) -> str:
     return verdict(all_above([above(records, high, [low])[0] for high, low in pairwise(PARTS)]))
 
 
-def _best(run: Run) -> float | None:
-    return run.best(ACCURACY)
-
-
 def _by_magnitude(records: Records) -> str:
     noises, alphas = records.values("algorithm.noise"), sorted(records.values("algorithm.alpha"), key=float)
     rows = [
@@ -104,6 +100,6 @@ def _by_magnitude(records: Records) -> str:
     ]
 
     def cell(alpha: str) -> Cell:
-        return lambda runs: spread(runs.where(algorithm__alpha=alpha).collect(_best), "{:.2f}".format, 100)
+        return lambda runs: best(ACCURACY)(runs.where(algorithm__alpha=alpha))
 
     return table("best accuracy (%)", rows, [(f"α = {alpha}", cell(alpha)) for alpha in alphas])

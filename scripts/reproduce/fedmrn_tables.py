@@ -1,13 +1,11 @@
 """FedMRN's table 1 beyond Fashion-MNIST, with the paper's networks, and the same methods with LeNet-5."""
 
-from collections.abc import Callable
-
 from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Cut, Experiment
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
-from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
-from scripts.reproduce.printed import ACCURACY, UPLINK, above, beside, compared, ended
-from scripts.reproduce.records import Folder, Records, Run
+from scripts.reproduce.markdown import ROUNDS_AND_SEEDS, Cell, last, made_with, table
+from scripts.reproduce.printed import ACCURACY, BEST, UPLINK, beside, distance
+from scripts.reproduce.records import Folder
 
 METRICS = (ACCURACY, "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
 METHODS = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk,fedsparsify,fedpm"
@@ -99,11 +97,7 @@ def _distances(folder: Folder) -> str:
     """How far FedMRN is from FedAvg and from two codecs of a bit, by data and partition."""
 
     def less(name: str) -> Cell:
-        def of(runs: Records) -> str:
-            (found,) = above(runs, "FedMRN", [name])
-            return "" if found is None else f"{100 * found.mean:+.2f} ± {100 * found.error:.2f}"
-
-        return of
+        return lambda runs: distance(runs.where(label=name))(runs.where(label="FedMRN"))
 
     rows = [
         (f"{TITLES[data]}, {split}", folder[experiment].where(partition=partition))
@@ -137,39 +131,17 @@ def _larger_noise(folder: Folder) -> str:
 def _by_noise(folder: Folder, data: str) -> str:
     larger, usual = folder[ALPHA[data]], folder[LENET[data]].where(partition=CHOICES["Non-IID-2"])
     fedavg = usual.where(label="FedAvg")
-
-    def less(runs: Records) -> str:
-        if runs is fedavg or not ended(runs) or not ended(fedavg):
-            return ""
-        found = compared(runs, fedavg)
-        return f"{100 * found.mean:+.2f} ± {100 * found.error:.2f}"
-
     alphas = sorted(larger.values("algorithm.alpha"), key=float)
     rows = [("0.01", usual.where(label="FedMRN"))]
     rows += [(alpha, larger.where(algorithm__alpha=alpha)) for alpha in alphas]
-    columns: list[tuple[str, Cell]] = [
-        ("best accuracy (%)", lambda runs: spread(runs.collect(lambda run: run.best(ACCURACY)), "{:.2f}".format, 100)),
-        ("less FedAvg's", less),
-        ("rounds", rounds),
-        ("seeds", lambda runs: str(len(runs))),
-    ]
+    columns = [BEST, ("less FedAvg's", distance(fedavg)), *ROUNDS_AND_SEEDS]
     return table(f"α, {TITLES[data]}, Non-IID-2", [*rows, ("FedAvg", fedavg)], columns)
 
 
 def _progressive(folder: Folder) -> str:
     """Why FedSparsify is at chance beside the others, and what it reaches where it prunes later."""
     records = folder[PROGRESSIVE]
-
-    def accuracy(of: Callable[[Run], float | None]) -> Cell:
-        return lambda runs: spread(runs.collect(of), "{:.2f}".format, 100)
-
-    columns = [
-        ("last accuracy (%)", accuracy(lambda run: run.last(ACCURACY))),
-        ("best accuracy (%)", accuracy(lambda run: run.best(ACCURACY))),
-        UPLINK,
-        ("rounds", rounds),
-        ("seeds", lambda runs: str(len(runs))),
-    ]
+    columns = [("last accuracy (%)", last(ACCURACY, "{:.2f}".format, 100)), BEST, UPLINK, *ROUNDS_AND_SEEDS]
     rows = [(split, records.where(partition=partition)) for split, partition in CHOICES.items()]
     constant = folder[LENET["fashion_mnist"]].where(label="FedSparsify")
     at_chance = [run for run in constant if (run.best(ACCURACY) or 0) <= CHANCE]

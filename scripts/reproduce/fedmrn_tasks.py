@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, made_with, picture, spread, table
+from scripts.reproduce.markdown import Cell, last, made_with, picture, table
 from scripts.reproduce.printed import ACCURACY, UPLINK, beside
 from scripts.reproduce.records import Folder, Records
 from scripts.reproduce.shapes_masks import draw as draw_masks
@@ -136,14 +136,10 @@ first plateau, the accuracy of chance, in so few steps of plain SGD; with Adam i
 
 
 _MASKS = "Pictures, the classes of their pixels (white: none), and what FedAvg, EDEN, SignSGD and FedMRN predict"
-_LAST: tuple[str, Cell] = ("last (%)", lambda runs: _last(runs, ACCURACY, "{:.2f}", 100))
-_LOSS: tuple[str, Cell] = ("test loss", lambda runs: _last(runs, "test/loss", "{:.4f}"))
-_PERPLEXITY: tuple[str, Cell] = ("perplexity", lambda runs: _last(runs, "test/perplexity", "{:.1f}"))
-_MIOU: tuple[str, Cell] = ("mean IoU", lambda runs: _last(runs, "test/miou", "{:.3f}"))
-
-
-def _last(runs: Records, metric: str, show: str, scale: float = 1.0) -> str:
-    return spread(runs.collect(lambda run: run.last(metric)), show.format, scale)
+_LAST: tuple[str, Cell] = ("last (%)", last(ACCURACY, "{:.2f}".format, 100))
+_LOSS: tuple[str, Cell] = ("test loss", last("test/loss", "{:.4f}".format))
+_PERPLEXITY: tuple[str, Cell] = ("perplexity", last("test/perplexity", "{:.1f}".format))
+_MIOU: tuple[str, Cell] = ("mean IoU", last("test/miou", "{:.3f}".format))
 
 
 def _printed(dataset: str) -> dict[str, published.Printed]:
@@ -159,8 +155,5 @@ def _by_magnitude(records: Records) -> str:
 
 
 def _by_class(records: Records) -> str:
-    def cell(name: str) -> Cell:
-        return lambda runs: _last(runs, f"test/iou/{name}", "{:.3f}")
-
     rows = [(label, records.where(label=label)) for label in records.values("label")]
-    return table("", rows, [(name, cell(name)) for name in CLASSES])
+    return table("", rows, [(name, last(f"test/iou/{name}", "{:.3f}".format)) for name in CLASSES])

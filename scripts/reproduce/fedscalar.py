@@ -213,13 +213,9 @@ def _variances(records: Records) -> str:
     return f": the variance of the estimate is {gauss} (Gaussian) and {own} (Rademacher)"
 
 
-def _percent(value: float) -> str:
-    return units.percent(value)
-
-
 def _by_round(records: Records) -> str:
     def cell(index: int) -> Cell:
-        return lambda runs: middle(runs.collect(lambda run: run.at(index, "test/accuracy")), _percent)
+        return lambda runs: middle(runs.collect(lambda run: run.at(index, "test/accuracy")), units.percent)
 
     columns: list[tuple[str, Cell]] = [(f"round {index:,}", cell(index)) for index in ROUNDS]
     columns += [

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from fedcomp.records.metrics_file import Line
-from fedcomp.records.reader import RecordedRun
-from scripts.reproduce.clocks import clock_metric, with_times
+from scripts.reproduce.clocks import clock_metric
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import Records
 from scripts.reproduce.same_bits_search import COMMITTED, next_rate
@@ -35,16 +33,7 @@ EACH = (LOSS, "bits/uplink", "bits/total", *(clock_metric(*clock) for clock in C
 
 
 @dataclass(frozen=True)
-class Timed(Experiment):
-    """Runs that recorded their traffic."""
-
-    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
-        """Its evaluations, with the time of each on both networks."""
-        return with_times(recorded, CLOCKS)
-
-
-@dataclass(frozen=True)
-class Tuned(Timed):
+class Tuned(Experiment):
     """Rates of each method on one seed, then its three runs with the best of them.
 
     Attributes:
@@ -108,12 +97,13 @@ def tuned(name: str, metrics: Sequence[str], rates: Sequence[float], rounds: int
         [RATE],
         rates=rates,
         before=BEFORE,
+        clocks=CLOCKS,
         trial_rounds=10,
         rounds=rounds,
     )
 
 
-def at_rates(name: str, metrics: Sequence[str], rates: Mapping[float, Sequence[str]]) -> Timed:
+def at_rates(name: str, metrics: Sequence[str], rates: Mapping[float, Sequence[str]]) -> Experiment:
     """An experiment of conf/experiment/fine_tuning with rates that are given.
 
     Args:
@@ -125,7 +115,7 @@ def at_rates(name: str, metrics: Sequence[str], rates: Mapping[float, Sequence[s
         for rate, methods in rates.items()
     ]
     small = _small([method for methods in rates.values() for method in methods])
-    return Timed(name, commands, small, [*metrics, *EACH], [RATE], before=BEFORE)
+    return Experiment(name, commands, small, [*metrics, *EACH], [RATE], before=BEFORE, clocks=CLOCKS)
 
 
 def _small(methods: Sequence[str]) -> str:

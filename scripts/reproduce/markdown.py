@@ -139,11 +139,20 @@ def _plural(word: str, number: int) -> str:
     return word if number == 1 else f"{word}s"
 
 
-def last(metric: str, show: Callable[[float], str] | None = None) -> Cell:
+def last(metric: str, show: Callable[[float], str] | None = None, scale: float = 1.0) -> Cell:
     """A cell with the metric at the last evaluation, mean ± deviation over seeds."""
 
     def cell(runs: Records) -> str:
         values = runs.collect(lambda run: run.last(metric))
-        return spread(values, show) if show else measured(values, "{:.2g}".format)
+        return spread(values, show, scale) if show else measured(values, "{:.2g}".format)
 
     return cell
+
+
+def best(metric: str, show: Callable[[float], str] = "{:.2f}".format) -> Cell:
+    """A cell with the largest value of an accuracy over the rounds in percent, mean ± deviation over seeds."""
+    return lambda runs: spread(runs.collect(lambda run: run.best(metric)), show, 100)
+
+
+ROUNDS_AND_SEEDS: tuple[tuple[str, Cell], ...] = (("rounds", rounds), ("seeds", lambda runs: str(len(runs))))
+"""The last columns of a table."""

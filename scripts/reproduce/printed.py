@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
 from scripts.reproduce.difference import Difference, difference
-from scripts.reproduce.markdown import Cell, average, last, measured, rounds, spread, table
+from scripts.reproduce.markdown import ROUNDS_AND_SEEDS, Cell, average, best, last, measured, table
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
@@ -14,6 +14,8 @@ TEST_SAMPLES = 10_000
 """Of MNIST, Fashion-MNIST and CIFAR-10."""
 UPLINK: tuple[str, Cell] = ("uplink, bits per parameter", last("bpp/uplink", "{:.3f}".format))
 """A column with the true uplink bits per parameter, client and round."""
+BEST: tuple[str, Cell] = ("best accuracy (%)", best(ACCURACY))
+"""A column with the best accuracy over the rounds."""
 
 
 def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) -> str:
@@ -29,11 +31,7 @@ def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) 
 
         return of
 
-    columns: list[tuple[str, Cell]] = [
-        ("best accuracy (%)", lambda runs: spread(runs.collect(lambda run: run.best(ACCURACY)), "{:.2f}".format, 100)),
-        *([("printed", printed("accuracy"))] if rows else []),
-        *more,
-    ]
+    columns: list[tuple[str, Cell]] = [BEST, *([("printed", printed("accuracy"))] if rows else []), *more]
     if any(row.rates for row in rows.values()):
         columns += [
             ("bits up + down, true", lambda runs: measured(runs.collect(lambda run: rate(run, "")), "{:.3g}".format)),
@@ -43,8 +41,7 @@ def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) 
             ),
             ("printed", printed("bits")),
         ]
-    columns += [("rounds", rounds), ("seeds", lambda runs: str(len(runs)))]
-    return table("", [(label, records.where(label=label)) for label in labels], columns)
+    return table("", [(label, records.where(label=label)) for label in labels], [*columns, *ROUNDS_AND_SEEDS])
 
 
 def rate(run: Run, count: str) -> float | None:
@@ -86,6 +83,18 @@ def compared(own: Records, other: Records) -> Difference:
     if not shared:
         return difference([*one.values()], [*two.values()], TEST_SAMPLES)
     return difference([one[seed] for seed in shared], [two[seed] for seed in shared], TEST_SAMPLES, paired=True)
+
+
+def distance(other: Records, digits: int = 2) -> Cell:
+    """A cell: by how many points some runs are above others, as `compared`; nothing before all are at their end."""
+
+    def of(own: Records) -> str:
+        if own is other or not (ended(own) and ended(other)):
+            return ""
+        found = compared(own, other)
+        return f"{100 * found.mean:+.{digits}f} ± {100 * found.error:.{digits}f}"
+
+    return of
 
 
 def bits(records: Records, label: str) -> float | None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from statistics import fmean, variance
 
 from fedcomp.display import figure
-from fedcomp.records.metrics_file import Line
-from fedcomp.records.reader import RecordedRun
-from scripts.reproduce.clocks import NETWORKS, clock_metric, with_times
+from scripts.reproduce.clocks import NETWORKS, clock_metric
 from scripts.reproduce.difference import ERRORS
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, measured, picture, rounds, spread, table
@@ -27,20 +25,13 @@ PICTURE = "seconds.png"
 
 
 class Timed(Experiment):
-    """Runs that record their traffic; their records have the times of every clock."""
+    """The runs of all methods."""
 
     @property
     def shown(self) -> str:
         """One command for all."""
-        return f"`{_start(SEARCH)} experiment/neighbours/method@_global_=…` with the rate and steps of each method"
-
-    def lines_of(self, recorded: RecordedRun) -> Sequence[Line]:
-        """Its evaluations, with the time of each on every network."""
-        return with_times(recorded, CLOCKS)
-
-
-def _start(search: Search) -> str:
-    return f"fedcomp -m {search.commands[0]}"
+        start = f"fedcomp -m {SEARCH.commands[0]}"
+        return f"`{start} experiment/neighbours/method@_global_=…` with the rate and steps of each method"
 
 
 def commands(search: Search, records: Records) -> list[str]:
@@ -61,6 +52,7 @@ RUNS = Timed(
     commands(SEARCH, COMMITTED[SEARCH]),
     "rounds=5 seed=0",
     [ACCURACY, *(clock_metric(*clock) for clock in CLOCKS)],
+    clocks=CLOCKS,
 )
 EXPERIMENTS = (RUNS,)
 
