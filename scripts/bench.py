@@ -15,7 +15,6 @@ and to the plain loop with that setting ("malloc"). Faults are page faults per r
 import argparse
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from scripts.arguments import device_here, one_of
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
 from scripts.figures import keep
+from scripts.turns import in_turn
 
 CPU_SIDES = "naive", "naive+malloc", "lean", "lean, 1 thread", "fedcomp"
 GPU_SIDES = "naive", "lean", "fedcomp"
@@ -105,9 +105,8 @@ def compare(name: str, options: argparse.Namespace, ceilings: Ceilings) -> str:
         f"{name:3s} {job!s:56s} {1e3 * statistics.median(found['naive'].seconds):9.2f} {1e3 * best:8.2f} "
         f"{_ratio(found, 'naive'):6.1f} {'-' if goal is None else goal:>5} "
         f"{100 * least_bytes(job) / ceilings.copy / best:6.1f} {100 * operations(job) / ceilings.product / best:7.1f} "
-        f"{found['naive'].peak:9.0f} {ours.peak:8.0f}"
+        f"{found['naive'].peak:9.0f} {ours.peak:8.0f} {_ratio(found, 'lean'):6.1f}"
     )
-    row = f"{row} {_ratio(found, 'lean'):6.1f}"
     if device.type == "cuda":
         return row
     more = _ratio(found, "lean, 1 thread"), _ratio(found, "naive+malloc")
@@ -116,35 +115,15 @@ def compare(name: str, options: argparse.Namespace, ceilings: Ceilings) -> str:
 
 def _served(name: str, options: argparse.Namespace, sides: tuple[str, ...]) -> dict[str, Served]:
     """Every side's measurements, taken in turn."""
-    processes = {side: _start(name, side, options) for side in sides}
-    seconds: dict[str, list[float]] = {side: [] for side in sides}
-    for turn in range(options.repeats + 1):
-        for side, process in processes.items():
-            taken = _ask(process)
-            if turn:  # the first turn warms up
-                seconds[side].append(taken)
-    ends = {side: process.communicate()[0].split() for side, process in processes.items()}
-    return {side: Served(seconds[side], *(float(part) for part in ends[side])) for side in sides}
+    where = ["--device", options.device, "--precision", options.precision]
+    where += ["--rounds", str(options.rounds)] if options.rounds else []
+    commands = {side: [sys.executable, __file__, "--serve", name, side, *where] for side in sides}
+    return {side: Served(seconds, *end) for side, (seconds, end) in in_turn(commands, options.repeats).items()}
 
 
 def _ratio(found: dict[str, Served], rival: str) -> float:
     pairs = zip(found[rival].seconds, found["fedcomp"].seconds)
     return statistics.median(slow / fast for slow, fast in pairs)
-
-
-def _start(name: str, side: str, options: argparse.Namespace) -> subprocess.Popen[str]:
-    where = ["--device", options.device, "--precision", options.precision]
-    where += ["--rounds", str(options.rounds)] if options.rounds else []
-    command = [sys.executable, __file__, "--serve", name, side, *where]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def _ask(process: subprocess.Popen[str]) -> float:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-    return float(process.stdout.readline())
 
 
 def main() -> None:

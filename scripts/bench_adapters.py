@@ -11,7 +11,6 @@ import argparse
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -42,6 +41,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from scripts.arguments import one_of
+from scripts.turns import in_turn
 
 SIDES = ("PEFT", "fedcomp")
 CLIENTS, LENGTH, VOCAB, RANK, ALPHA, LR = 10, 128, 259, 4, 8, 1e-3
@@ -165,27 +165,15 @@ def serve(job: Job, side: str, at_once: int | None) -> None:
 def compare(name: str, repeats: int, at_once: int | None) -> str:
     """One row of the table."""
     options = ["--at-once", str(at_once)] if at_once else []
-    processes = {
-        side: subprocess.Popen(
-            [sys.executable, __file__, "--serve", name, side, *options],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        for side in SIDES
-    }  # fmt: skip
-    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
-    for turn in range(repeats + 1):
-        for side, process in processes.items():
-            process.stdin.write("\n")
-            process.stdin.flush()
-            taken = float(process.stdout.readline())
-            if turn:
-                seconds[side].append(taken)
-    peaks = [float(process.communicate()[0]) for process in processes.values()]
-    ratio = statistics.median(slow / fast for slow, fast in zip(seconds["PEFT"], seconds["fedcomp"]))
-    plain, ours = (statistics.median(seconds[side]) for side in SIDES)
+    commands = {side: [sys.executable, __file__, "--serve", name, side, *options] for side in SIDES}
+    (theirs, (their_peak,)), (own, (own_peak,)) = in_turn(commands, repeats).values()
+    ratio = statistics.median(slow / fast for slow, fast in zip(theirs, own))
+    plain, ours = statistics.median(theirs), statistics.median(own)
     job = JOBS[name]
     what = f"{job.what}, {CLIENTS} clients, batch {job.batch} x {LENGTH}, {job.steps} steps"
-    return f"{what:60s} {1e3 * plain:8.0f} {1e3 * ours:8.0f} {ratio:6.2f} {job.goal:5} {peaks[0]:9.0f} {peaks[1]:9.0f}"
+    return (
+        f"{what:60s} {1e3 * plain:8.0f} {1e3 * ours:8.0f} {ratio:6.2f} {job.goal:5} {their_peak:9.0f} {own_peak:9.0f}"
+    )
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
 """Tables of accuracy against bits, for every task of `same_bits`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from scripts.reproduce.difference import difference
 from scripts.reproduce.markdown import Cell, rounds, spread, table
 from scripts.reproduce.records import Records, Run
-from scripts.reproduce.same_bits_places import places
 from scripts.reproduce.same_bits_search import ACCURACY, Task, last_accuracy
 
 SHARES = (1 / 400, 1 / 40, 1 / 4, 1.0)
@@ -64,6 +64,22 @@ def standing(scores: dict[str, list[float]], task: Task) -> list[list[str]]:
     """`places` of the methods that are not near chance; none at all where one has a single seed."""
     above = {label: own for label, own in scores.items() if not task.near_chance(fmean(own))}
     return places(above, task.num_test) if all(len(own) > 1 for own in above.values()) else []
+
+
+def places(scores: Mapping[str, Sequence[float]], num_test: int) -> list[list[str]]:
+    """Labels by place, best first: the best of those left, with all that differ from it by no more than its error.
+
+    Args:
+        scores: {label: accuracy of each seed, two or more, in [0, 1]}.
+        num_test: samples of the test set, which is the same for all.
+    """
+    left = sorted(scores, key=lambda label: -fmean(scores[label]))
+    found = []
+    while left:
+        best = scores[left[0]]
+        found.append([one for one in left if one == left[0] or difference(best, scores[one], num_test).sign == 0])
+        left = [label for label in left if label not in found[-1]]
+    return found
 
 
 def by(limit: float, bits: str) -> Callable[[Run], float | None]:
