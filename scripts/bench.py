@@ -153,19 +153,8 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if gpu else f"{num_cores()} cores"
     print(f"torch {torch.__version__}, {where}, {options.precision}, medians of {options.repeats} interleaved turns")
     print(f"copy {ceilings.copy / 1e9:.0f} GB/s, matmul {ceilings.product / 1e12:.2f} TFLOP/s")
-    titles = (
-        "naive ms",
-        "ours ms",
-        "ratio",
-        "goal ms" if gpu else "goal",
-        "copy %",
-        "matmul %",
-        "naive MiB",
-        "ours MiB",
-        "  lean",
-    )
-    more = () if gpu else ("lean, 1", "malloc", "naive faults", "ours faults")
-    print(f"    {'a round of':56s} {' '.join((*titles, *more))}")
+    goal, more = ("goal ms", "") if gpu else ("goal", " lean, 1 malloc naive faults ours faults")
+    print(f"    {'a round of':56s} naive ms ours ms ratio {goal} copy % matmul % naive MiB ours MiB   lean{more}")
     for name in options.jobs or (JOBS if gpu else CPU_JOBS):
         print(compare(name, options, ceilings), flush=True)
 

@@ -61,15 +61,8 @@ def row(name: str, layers: tuple[int, ...], options: argparse.Namespace) -> str:
     payload = codec.encode(x, common, sender_key)
     codec.decode(payload, common)
     peak = _peak_mib(device) - before
-    times: list[tuple[float, float, float]] = []
-    for _ in range(options.repeats):
-        times.append(
-            (
-                _seconds(lambda: codec.encode(x, common, sender_key), device),
-                _seconds(lambda: codec.decode(payload, common), device),
-                _seconds(lambda: copy.copy_(x), device),
-            )
-        )
+    calls = (lambda: codec.encode(x, common, sender_key), lambda: codec.decode(payload, common), lambda: copy.copy_(x))
+    times = [[_seconds(call, device) for call in calls] for _ in range(options.repeats)]
     encode, decode, plain = (1e9 * statistics.median(column) / x.numel() for column in zip(*times))
     ratio = statistics.median((first + second) / third for first, second, third in times)
     message = pack(payload, 0)

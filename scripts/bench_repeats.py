@@ -25,7 +25,7 @@ from fedcomp.wire import Ledger
 SVRG = ["algorithm=fedavg_svrg"]
 FEDAVG = ["algorithm.weights=uniform", "participation=bernoulli"]
 METHODS = {
-    "FedAvg-SVRG, S=5, M=2": [*SVRG],
+    "FedAvg-SVRG, S=5, M=2": SVRG,
     "FedAvg-SVRG, S=10, M=5": [*SVRG, "client.snapshots=10", "client.inner_steps=5"],
     "FedAvg, 10 steps": [*FEDAVG, "client.lr=0.1", "client.batch_size=1", "client.steps=10"],
     "FedAvg, 50 steps": [*FEDAVG, "client.lr=0.1", "client.batch_size=1", "client.steps=50"],

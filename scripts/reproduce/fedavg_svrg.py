@@ -44,7 +44,9 @@ CASES = ("case 1: S = 5, M = 2", "case 2: S = 10, M = 5")
 METHODS = ("FedAvg-SVRG", "FedAvg, step 0.1", "FedAvg, step 0.3/√(k+1)", "FedAvg, 5 agents")
 SGD = METHODS[1:3]
 """FedAvg with as many steps and the same activation."""
-PRINTED_CEP = {(CASES[0], METHODS[0]): 0.0029, (CASES[0], METHODS[1]): 0.0059} | {
+PRINTED_CEP = {
+    (CASES[0], METHODS[0]): 0.0029,
+    (CASES[0], METHODS[1]): 0.0059,
     (CASES[1], METHODS[0]): 0.0077,
     (CASES[1], METHODS[1]): 0.0201,
 }
@@ -174,14 +176,11 @@ def _lowest(records: Records, metric: str) -> str:
 
 def _above_few(records: Records) -> str:
     """Whether FedAvg-SVRG is closer to the optimum than FedAvg of few agents, with less variance, in the first case."""
-    return verdict(
-        every(
-            [
-                less(*(_value(records, CASES[0], method, metric) for method in (METHODS[0], METHODS[3])))
-                for metric in ("test/excess", "variance/test/loss")
-            ]
-        )
-    )
+    pairs = [
+        [_value(records, CASES[0], method, metric) for method in (METHODS[0], METHODS[3])]
+        for metric in ("test/excess", "variance/test/loss")
+    ]
+    return verdict(every([less(*pair) for pair in pairs]))
 
 
 def _no_floor(records: Records, certain: Records) -> bool | None:

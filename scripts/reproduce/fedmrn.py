@@ -7,18 +7,17 @@ from fedcomp.reporting.tables import published
 from scripts.reproduce import fedmrn_masking, fedmrn_tables, fedmrn_tasks
 from scripts.reproduce.difference import all_above, none_below
 from scripts.reproduce.experiment import Cut, Experiment
+from scripts.reproduce.fedmrn_masking import FEWEST, METRICS
 from scripts.reproduce.fedmrn_tables import CUT, SEEDS, SPLITS
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
 from scripts.reproduce.markdown import average, claims, every, less, made_with, picture, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, above, beside, finished
 from scripts.reproduce.records import Folder, Records, Run
 
-METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
 FIRST = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk"
 FAR_BELOW = "fedsparsify,fedpm"
 COMPRESSED_MODELS = ("FedPM", "FedSparsify")
 BASELINES = ("SignSGD", "Top-k", "TernGrad", "DRIVE", "EDEN", *COMPRESSED_MODELS)
-SMALL = "seed=0 rounds=1 client.epochs=1 num_clients=20 participation.num_participants=2"
 
 
 def _table1(split: str) -> Experiment:
@@ -30,7 +29,7 @@ def _table1(split: str) -> Experiment:
             for seed in SEEDS
             for methods in (FIRST, FAR_BELOW)
         ],
-        f"{SMALL} {METHOD}=fedavg,fedmrn",
+        f"{FEWEST} {METHOD}=fedavg,fedmrn",
         METRICS,
         curves={ACCURACY: f"fedmrn_table1_{split}.png"},
         cut=Cut(CUT, 60_000),

@@ -206,7 +206,7 @@ def _a_round(run: Run, metric: str) -> float:
 
 def _variances(records: Records) -> str:
     """The variance of the estimate of both distributions, mean ± standard error over the seeds."""
-    found = [records.where(label=label).collect(lambda run: _mean_of(run.lines)) for label in (GAUSSIAN, SHARED)]
+    found = [records.where(label=label).collect(_variance) for label in (GAUSSIAN, SHARED)]
     if any(len(one) < 2 for one in found):
         return ""
     gauss, own = (f"{fmean(one):.0f} ± {_error(one):.0f}" for one in found)
@@ -221,20 +221,15 @@ def _by_round(records: Records) -> str:
     columns += [
         ("uplink", last("bits/uplink", units.bits)),
         ("total", last("bits/total", units.bits)),
-        ("variance of the estimate", _variance),
+        ("variance of the estimate", lambda runs: spread(runs.collect(_variance), "{:.0f}".format)),
         ("rounds", rounds),
     ]
     return table("", [(method, records.where(label=method)) for method in METHODS], columns)
 
 
-def _variance(runs: Records) -> str:
-    """The mean over the evaluations up to round 10,000, which is about d for a shared vector."""
-    return spread(runs.collect(lambda run: _mean_of(run.lines)), "{:.0f}".format)
-
-
-def _mean_of(lines: object) -> float | None:
-    assert isinstance(lines, list)
-    values = [line["estimate/variance"] for line in lines if "estimate/variance" in line]
+def _variance(run: Run) -> float | None:
+    """The mean over the evaluations of the estimate's variance, which is about d for a shared vector."""
+    values = [line["estimate/variance"] for line in run.lines if "estimate/variance" in line]
     return sum(values) / len(values) if values else None
 
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 (lines of a page)
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -63,6 +63,7 @@ SAID = {
 """What is said of a method's messages, and by whom or what."""
 LARGEST, WINDOWS = 0.34, 156
 """Of who speaks: the share of the largest class in the test windows, and how many there are."""
+_shown, _short = "{:.4g}".format, "{:.3g}".format
 
 
 def page(folder: Folder) -> str:
@@ -268,8 +269,8 @@ def _savings(runs: Records, metric: str) -> str:
     if not dense or not rows:
         return ""
 
-    def fewer(bits: str) -> Callable[[Records], str]:
-        return lambda own: f"{_shown(_a_round(dense, bits) / _a_round(own, bits))} ×"
+    def fewer(own: Records, bits: str) -> str:
+        return f"{_shown(_a_round(dense, bits) / _a_round(own, bits))} ×"
 
     lines = [
         "| method | said | by | up | both ways | perplexity above FedIT's |",
@@ -279,7 +280,7 @@ def _savings(runs: Records, metric: str) -> str:
         said, who = SAID[method]
         apart = "judged by each client's own text" if method == "fedsa_lora" else _above(own, dense, metric)
         lines.append(
-            f"| {label(method)} | {said} | {who} | {fewer('bits/uplink')(own)} | {fewer('bits/total')(own)} | {apart} |"
+            f"| {label(method)} | {said} | {who} | {fewer(own, 'bits/uplink')} | {fewer(own, 'bits/total')} | {apart} |"
         )
     return "\n".join(lines)
 
@@ -298,11 +299,3 @@ def _above(own: Records, dense: Records, metric: str) -> str:
     if len(apart) == 1:
         return f"{_shown(apart[0])} (one seed)"
     return units.mean_and_deviation(fmean(apart), stdev(apart) / len(apart) ** 0.5)
-
-
-def _shown(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}"

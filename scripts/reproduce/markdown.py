@@ -1,5 +1,6 @@
 """Text of a page from records: tables, means over seeds, verdicts. What was not run is an empty cell."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean, median, stdev
 
@@ -103,9 +104,9 @@ def made_with(experiment: Experiment, records: Records) -> str:
         return f"{experiment.shown}: not run yet."
     seeds = len(records.values("seed"))
     parts = [
-        f"{len(records)} {_plural('run', len(records))} of {seeds} {_plural('seed', seeds)}",
-        f"{' and '.join(records.values('processor'))}",
-        f"{' and '.join(records.values('versions'))}",
+        f"{units.counted(len(records), 'run')} of {units.counted(seeds, 'seed')}",
+        " and ".join(records.values("processor")),
+        " and ".join(records.values("versions")),
         shown(run.about["commit"] for run in records),
     ]
     for state in ("unfinished", "failed"):
@@ -120,23 +121,16 @@ def what_was_run(found: Sequence[Records]) -> str:
     if not runs:
         return "Nothing is run yet."
     seeds = _range(len(records.values("seed")) for records in found if records)
-    parts = [f"{len(runs):,} {_plural('run', len(runs))} of {seeds} {_plural('seed', 1 if seeds == '1' else 2)}"]
-    parts += [f"{number} {state}" for state in ("unfinished", "failed") if (number := _in_state(runs, state))]
+    parts = [f"{len(runs):,} run{'s' * (len(runs) > 1)} of {seeds} seed{'s' * (seeds != '1')}"]
+    states = Counter(run.about["state"] for run in runs)
+    parts += [f"{states[state]} {state}" for state in ("unfinished", "failed") if states[state]]
     parts += [f"{_range(run.rounds for run in runs)} rounds", *sorted({run.about["processor"] for run in runs})]
     return f"What was run: {'; '.join([*parts, shown(run.about['commit'] for run in runs)])}."
-
-
-def _in_state(runs: Sequence[Run], state: str) -> int:
-    return sum(run.about["state"] == state for run in runs)
 
 
 def _range(numbers: Iterable[int]) -> str:
     ordered = sorted(numbers)
     return f"{ordered[0]:,}" if ordered[0] == ordered[-1] else f"{ordered[0]:,} to {ordered[-1]:,}"
-
-
-def _plural(word: str, number: int) -> str:
-    return word if number == 1 else f"{word}s"
 
 
 def last(metric: str, show: Callable[[float], str] | None = None, scale: float = 1.0) -> Cell:

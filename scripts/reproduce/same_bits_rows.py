@@ -47,7 +47,7 @@ class Row:
 
 def _row(method: str, rate: str = "client.lr", steps: str = "client.steps", middle: float | None = None) -> Row:
     """Of a file in conf/experiment/neighbours/method, whose rate is the middle one unless another is given."""
-    file = method_file(method)
+    file = with_base("method", method)
     group, name = rate.split(".")
     return Row(
         str(file["label"]),
@@ -63,23 +63,13 @@ def alike(algorithm: Mapping[str, Any]) -> list[str]:
     return ["algorithm.weights=uniform"] if algorithm.get("weights") == "samples" else []
 
 
-def method_file(name: str) -> dict[str, Any]:
-    """A method's file with what it begins with."""
-    return _with_base("method", name)
-
-
-def task_file(name: str) -> dict[str, Any]:
-    """A task's file, likewise."""
-    return _with_base("task", name)
-
-
-def _with_base(folder: str, name: str) -> dict[str, Any]:
-    """A file of a group with the file of the group that it begins with."""
+def with_base(folder: str, name: str) -> dict[str, Any]:
+    """A file of the methods, or of the tasks, with the file of the same folder that it begins with."""
     own = _yaml(NEIGHBOURS / folder / f"{name}.yaml")
     base = own["defaults"][0]
     if not isinstance(base, str):
         return own
-    found = _with_base(folder, base)
+    found = with_base(folder, base)
     merged = {key: {**found[key], **own[key]} for key in found.keys() & own.keys() if isinstance(own[key], dict)}
     return found | own | merged
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits_rows import LADDER, ROWS, Row, task_file
+from scripts.reproduce.same_bits_rows import LADDER, ROWS, Row, with_base
 
 COMMITTED = Folder(Path(__file__).resolve().parents[2] / "docs" / "results" / "records")
 ACCURACY = "test/accuracy"
@@ -41,7 +41,7 @@ class Task:
     @property
     def max_bits(self) -> float:
         """The limit of bits in both directions."""
-        return float(task_file(self.name)["max_bits"])
+        return float(with_base("task", self.name)["max_bits"])
 
     def near_chance(self, accuracy: float) -> bool:
         """Whether a mean accuracy is."""
