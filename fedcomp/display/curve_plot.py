@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fedcomp.display import figure, units
 from fedcomp.display.metric import main_metric
@@ -16,22 +16,8 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 55
 """Characters of a heading's line."""
-
-
-class Curve(NamedTuple):
-    """How the values against the bits `key` are drawn."""
-
-    key: str
-    name: str
-    colour: str
-    dashes: str | tuple[int, tuple[float, ...]]
-    marker: str
-
-
-CURVES = (
-    Curve("bits/total", "total (uplink + downlink)", figure.COLOURS[0], "-", "o"),
-    Curve("bits/uplink", "uplink alone", figure.COLOURS[1], (0, (4, 1.5)), "s"),
-)
+CURVES = {"bits/total": "total (uplink + downlink)", "bits/uplink": "uplink alone"}
+"""{bits that the values are drawn against: their name}."""
 
 
 def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
@@ -59,8 +45,8 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     if initial and math.isfinite(initial[0]):
         _draw_first(axes, initial[0])
     drawn = [
-        _draw(axes, curve, [(line[curve.key], scale * line[quality]) for line in lines if line.get(curve.key, 0) > 0])
-        for curve in CURVES
+        _draw(axes, number, name, [(line[key], scale * line[quality]) for line in lines if line.get(key, 0) > 0])
+        for number, (key, name) in enumerate(CURVES.items())
     ]
     figure.style(axes, "bits sent so far, all clients together", metric.title)
     if any(drawn):
@@ -103,22 +89,23 @@ def _draw_first(axes: Axes, value: float) -> None:
     )
 
 
-def _draw(axes: Axes, curve: Curve, points: Sequence[tuple[float, float]]) -> bool:
-    """Points (bits, value), and a marker at the last; False if there are none."""
+def _draw(axes: Axes, number: int, name: str, points: Sequence[tuple[float, float]]) -> bool:
+    """Points (bits, value) of the curve of this number, and a marker at the last; False if there are none."""
     if not points:
         return False
     sent, value = zip(*points)
+    colour, marker = figure.COLOURS[number], figure.MARKERS[number]
     axes.plot(
         sent,
         value,
-        color=curve.colour,
-        linestyle=curve.dashes,
+        color=colour,
+        linestyle=figure.DASHES[number],
         linewidth=1.6,
-        marker=curve.marker,
+        marker=marker,
         markersize=3 if len(points) <= 40 else 0,
-        label=f"{curve.name}: {units.bits(sent[-1])}",
+        label=f"{name}: {units.bits(sent[-1])}",
     )
-    axes.plot(sent[-1], value[-1], color=curve.colour, marker=curve.marker, markersize=4.5)
+    axes.plot(sent[-1], value[-1], color=colour, marker=marker, markersize=4.5)
     return True
 
 

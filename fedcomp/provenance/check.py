@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import FROZEN, data_parts, model_parts
-from fedcomp.provenance.machine import commits, device_versions, host, job, now, processor, versions
+from fedcomp.provenance.machine import commits, device_versions, job, now, processor, versions
 from fedcomp.records.provenance import (
     Fingerprints,
     Provenance,
@@ -195,7 +195,7 @@ def session_provenance(
         ValueError: data or code have changed, and the config does not accept changes.
     """
     files = code_files(config).values()
-    machine = host(), str(config["device"]), processor(device), threads, processes
+    machine = socket.gethostname(), str(config["device"]), processor(device), threads, processes
     session = SessionRecord(
         now(), *machine, versions() | device_versions(device), commits(files), job(), bfloat16=bfloat16
     )
@@ -221,7 +221,7 @@ def session_provenance(
 
 
 def _other_versions(before: SessionRecord, session: SessionRecord) -> Iterator[str]:
-    for name in dict.fromkeys(itertools.chain(before.versions, session.versions)):
+    for name in dict.fromkeys((*before.versions, *session.versions)):
         one, other = before.versions.get(name), session.versions.get(name)
         if one != other:
             yield f"{name} {other or 'gone'} instead of {one or 'none'}"

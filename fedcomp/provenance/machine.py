@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import socket
 import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -96,11 +95,6 @@ def _driver() -> str | None:
     except OSError:
         return None
     return None if found is None else found[1]
-
-
-def host() -> str:
-    """This machine's name."""
-    return socket.gethostname()
 
 
 def job() -> str | None:

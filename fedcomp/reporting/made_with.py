@@ -10,14 +10,13 @@ from fedcomp.core.folders import part_name
 from fedcomp.display import units
 from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord
 from fedcomp.records.reader import RecordedRun
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.reporting.group import RunGroup
 
 SHORT = 8
 """Hex digits of a fingerprint or a commit that are shown."""
 MOST_NAMED = 4
 """Names of a dataset's parts that a line has."""
-PLACES = ("root", "download")
-"""Options of a dataset that say where it lies, not what it is."""
 
 
 def made_with(groups: Iterable[RunGroup]) -> list[str]:
@@ -80,7 +79,7 @@ def _data(runs: Sequence[RecordedRun], known: dict[Path, Provenance]) -> Iterato
     for run in runs:
         if run.folder in known:
             options = run.config.get("dataset") or {}
-            kept = {key: value for key, value in options.items() if key not in PLACES}
+            kept = {key: value for key, value in options.items() if f"dataset.{key}" not in WITHOUT_EFFECT}
             of.setdefault(json.dumps(kept, sort_keys=True, default=str), []).append((run, known[run.folder].data))
     for same in of.values():
         name = _name(same[0][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -97,13 +97,6 @@ def counts(runs: Sequence[RunState]) -> str:
     return f"{units.counted(len(runs), 'run')}: {listed}{more}"
 
 
-def early_ends(runs: Sequence[RunState]) -> Iterator[str]:
-    """One line for each run that ended too early: its folder and its error."""
-    for run in runs:
-        if run.state != "done" and run.state not in GOING:
-            yield f"{run.state}: {run.folder}: {run.error or 'no error message'}"
-
-
 def render(found: RunStates, bars: bool) -> RenderableType:
     """Everything, for a terminal; `bars`: progress as a bar beside the numbers."""
     from rich.box import SIMPLE_HEAD
@@ -130,8 +123,10 @@ def render(found: RunStates, bars: bool) -> RenderableType:
             "–" if best is None else units.percent(best),
             "" if left is None else units.duration(left),
         )
-    lines = [Text(line) for line in [*early_ends(runs), *([found.problem] if found.problem else [])]]
-    return Group(Text(counts(runs), style="bold"), table, *lines)
+    ended_early = (run for run in runs if run.state != "done" and run.state not in GOING)
+    lines = [f"{run.state}: {run.folder}: {run.error or 'no error message'}" for run in ended_early]
+    lines += [found.problem] if found.problem else []
+    return Group(Text(counts(runs), style="bold"), table, *map(Text, lines))
 
 
 def _progress(row: StatusRow, bars: bool) -> str:

@@ -1,6 +1,7 @@
 """Quantities, and the metric that a run is shown by, as text: exact small cases."""
 
 import math
+from collections.abc import Callable
 
 from fedcomp.display import units
 from fedcomp.display.metric import main_metric, metric
@@ -8,48 +9,33 @@ from fedcomp.display.progress import describe
 from fedcomp.records.metrics_file import Line
 from tests.looped import looped
 
-FEW = [(0, "0 bit"), (1, "1 bit"), (812, "812 bit"), (999, "999 bit"), (1000, "1.00 kbit"), (61_706, "61.7 kbit")]
-MANY = [(999_499, "999 kbit"), (999_500, "1.00 Mbit"), (1_240_000_000, "1.24 Gbit"), (2**62, "4.61 Ebit")]
-SHORT = [
-    (9.994, "9.99 s"),
-    (9.996, "10.0 s"),
-    (59.94, "59.9 s"),
-    (59.96, "1 m 00 s"),
-    (80, "1 m 20 s"),
-    (math.nan, "?"),
-]
-LONG = [(3599.4, "59 m 59 s"), (3599.6, "1 h 00 m"), (7500, "2 h 05 m"), (86399, "1 d 00 h"), (273_600, "3 d 04 h")]
-
-
-@looped("count, text", [*FEW, *MANY, (10**22, "10000 Ebit"), (math.nan, "nan bit")])
-def test_bits(count: float, text: str) -> None:
-    assert units.bits(count) == text
-
-
-@looped(
-    "value, text",
-    [
+QUANTITIES = {
+    units.bits: [
+        *[(0, "0 bit"), (1, "1 bit"), (812, "812 bit"), (999, "999 bit"), (1000, "1.00 kbit"), (61_706, "61.7 kbit")],
+        *[(999_499, "999 kbit"), (999_500, "1.00 Mbit"), (1_240_000_000, "1.24 Gbit"), (2**62, "4.61 Ebit")],
+        *[(10**22, "10000 Ebit"), (math.nan, "nan bit")],
+    ],
+    units.significant: [
         *[(0, "0"), (0.03125, "0.0312"), (1, "1.00"), (32, "32.0"), (99.99, "100"), (999.4, "999"), (999.6, "1000")],
         *[(1234.4, "1234"), (-1234.4, "-1234"), (2.7e-6, "2.70e-06"), (math.inf, "inf")],
     ],
-)
-def test_three_significant_digits(value: float, text: str) -> None:
-    assert units.significant(value) == text
+    units.duration: [
+        *[(9.994, "9.99 s"), (9.996, "10.0 s"), (59.94, "59.9 s"), (59.96, "1 m 00 s"), (80, "1 m 20 s")],
+        *[(3599.4, "59 m 59 s"), (3599.6, "1 h 00 m"), (7500, "2 h 05 m"), (86399, "1 d 00 h"), (273_600, "3 d 04 h")],
+        (math.nan, "?"),
+    ],
+    units.percent: [(0.97312, "97.31")],
+    units.power: [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")],
+}
 
 
-@looped("seconds, text", [*SHORT, *LONG])
-def test_duration(seconds: float, text: str) -> None:
-    assert units.duration(seconds) == text
+@looped("show, value, text", [(show, *case) for show, cases in QUANTITIES.items() for case in cases])
+def test_quantities(show: Callable[[float], str], value: float, text: str) -> None:
+    assert show(value) == text
 
 
-def test_percent_and_counts() -> None:
-    assert units.percent(0.97312) == "97.31"
+def test_counts() -> None:
     assert [units.counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
-
-
-@looped("value, text", [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
-def test_powers_of_ten(value: float, text: str) -> None:
-    assert units.power(value) == text
 
 
 @looped(

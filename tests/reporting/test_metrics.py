@@ -8,6 +8,7 @@ from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting import notes
 from fedcomp.reporting.group import group
 from fedcomp.reporting.metrics import qualities, recorded
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -24,17 +25,22 @@ def test_the_best_is_finite_where_any_is_and_else_the_first() -> None:
     assert best("test/loss", []) is None
 
 
-def test_intersections_over_unions_are_the_better_the_larger() -> None:
-    assert best("test/miou", [0.2, 0.5, 0.4]) == 0.5
-    assert best("test/iou/disc", [0.2, 0.5, 0.4]) == 0.5
-    assert not metric("variance/test/miou").higher_is_better
-    assert (metric("test/miou").title, metric("test/iou/disc").title) == ("test mean IoU", "test IoU disc")
-
-
-def test_figures_by_client_are_shown_in_percent() -> None:
-    worst, spread = metric("per_client/accuracy_worst_decile"), metric("per_client/accuracy_std")
-    assert (worst.title, worst.show(0.4567)) == ("per client accuracy worst decile (%)", "45.67")
-    assert (worst.higher_is_better, spread.higher_is_better) == (True, False)
+@looped(
+    "key, value, title, shown, higher",
+    [
+        ("test/accuracy", 0.5, "test accuracy (%)", "50.00", True),
+        ("per_client/accuracy_worst_decile", 0.4567, "per client accuracy worst decile (%)", "45.67", True),
+        ("per_client/accuracy_std", 0.1, "per client accuracy std (%)", "10.00", False),
+        ("test/miou", 0.5, "test mean IoU", "0.500", True),
+        ("test/iou/disc", 0.5, "test IoU disc", "0.500", True),
+        ("variance/test/miou", 0.5, "variance of test mean IoU", "0.500", False),
+        ("mse", 0.03125, "mse", "0.0312", False),
+    ],
+)
+def test_how_a_metric_reads(key: str, value: float, title: str, shown: str, higher: bool) -> None:
+    one = metric(key)
+    assert (one.title, one.show(value), one.higher_is_better) == (title, shown, higher)
+    assert best(key, [0.2, 0.5, 0.4]) == (0.5 if higher else 0.2)
 
 
 def test_segmentation_is_judged_by_the_mean_iou_first_and_not_by_single_classes() -> None:
@@ -54,8 +60,6 @@ def test_errors_of_estimates_and_metrics_without_a_test() -> None:
     assert recorded([mean]) == ["mse", "test/error", "x"]
     model = RecordedRun(Path("model"), {}, 0, "finished", lines=[{"mse": 2.0, "test/loss": 1.0}])
     assert recorded([model]) == ["test/loss", "mse"]
-    assert (metric("mse").title, metric("mse").show(0.03125), best("mse", [2.0, 1.0])) == ("mse", "0.0312", 1.0)
-    assert (metric("test/accuracy").show(0.5), metric("test/accuracy").title) == ("50.00", "test accuracy (%)")
 
 
 def test_a_target_is_reached_at_the_target() -> None:

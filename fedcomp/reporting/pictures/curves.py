@@ -77,10 +77,10 @@ def scatter(groups: Sequence[RunGroup], metric: Metric) -> Picture | None:
 def slug(text: str) -> str:
     """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`, at most NAME_LENGTH long.
 
-    A longer one ends in a hash instead, so that two that begin alike are two files.
+    A longer one ends in a hash instead, so that two that begin alike are two files; one of other letters alone is it.
     """
     whole = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
-    if len(whole) <= NAME_LENGTH:
+    if 0 < len(whole) <= NAME_LENGTH or not text:
         return whole
-    end = hashlib.sha256(whole.encode()).hexdigest()[:8]
-    return f"{whole[: NAME_LENGTH - len(end) - 1]}-{end}"
+    end = hashlib.sha256((whole or text).encode()).hexdigest()[:8]
+    return f"{whole[: NAME_LENGTH - len(end) - 1]}-{end}".lstrip("-")

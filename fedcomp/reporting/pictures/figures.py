@@ -21,20 +21,15 @@ from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, spl
 from fedcomp.reporting.pictures.series import each_run, last_number, last_places, last_values, optimum, series, variance
 
 
-def different_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
-    """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
-    found: dict[str, tuple[Any, list[RunGroup]]] = {}
-    for one in groups:
-        for entry in figure_entries(one.runs[0]):
-            found.setdefault(json.dumps(entry, sort_keys=True, default=str), (entry, []))[1].append(one)
-    return list(found.values())
-
-
 def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
+    asking: dict[str, tuple[Any, list[RunGroup]]] = {}
+    for one in groups:
+        for entry in figure_entries(one.runs[0]):
+            asking.setdefault(json.dumps(entry, sort_keys=True, default=str), (entry, []))[1].append(one)
     drawn: list[Picture] = []
     notes = []
-    for entry, own in different_entries(groups):
+    for entry, own in asking.values():
         try:
             drawn.append(asked_picture(entry, own))
         except ValueError as error:

@@ -11,7 +11,7 @@ from fedcomp.display import figure
 from fedcomp.display.metric import metric
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group
-from fedcomp.reporting.pictures.curves import curves, overview, scatter
+from fedcomp.reporting.pictures.curves import curves, overview, scatter, slug
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
 from fedcomp.reporting.pictures.series import series
@@ -90,6 +90,12 @@ def test_rounds_are_whole_and_bad_math_is_drawn(make_run: MakeRun, tmp_path: Pat
     (axes,) = picture.axes
     assert all(float(place).is_integer() for place in axes.xaxis.get_majorticklocs())
     assert {text.get_text() for text in picture.legends[0].get_texts()} == {r"top \$x_{k\$ of", "$x_k$"}
+
+
+def test_names_of_other_letters_are_files_that_can_be_seen_and_told_apart() -> None:
+    assert slug("mnist · alpha=0.1") == "mnist-alpha-0.1"
+    assert slug("精度") != slug("損失")
+    assert all(slug(text)[0].isalnum() for text in ("精度", "損失", "f − f*"))
 
 
 def test_wide() -> None:

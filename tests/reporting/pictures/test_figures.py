@@ -102,6 +102,7 @@ def test_curves_averages_and_variances_of_fedscalar(make_run: MakeRun, tmp_path:
         ({"name": "a", "y": "b", "colour": 1}, "'colour', allowed are name, y, x"),
         ({"name": "a", "y": "b", "kind": "pie"}, "allowed are last, curve, variance"),
         ({"name": "a", "y": "b", "lines": {"d": "x"}}, "lines are"),
+        ({"name": "cep", "kind": "circle", "y": "theta/0"}, "a circle lies in a plane of 2 metrics, but y has 1"),
     ],
 )
 def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path: Path, entry: Any, said: str) -> None:
@@ -195,8 +196,3 @@ def test_they_are_drawn_on_paper_and_on_the_page(make_run: MakeRun, tmp_path: Pa
     assert '"stars":[["optimum",2.5,4.5]]' in page
     assert page.count('"each":[') == 4
     assert content.qualities(run for one in groups for run in one.runs)[0].key == "test/excess"
-
-
-def test_a_circle_needs_a_plane() -> None:
-    with pytest.raises(ValueError, match="figure 'cep': a circle lies in a plane of 2 metrics, but y has 1"):
-        parse({"name": "cep", "kind": "circle", "y": ["theta/0"]})

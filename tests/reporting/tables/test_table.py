@@ -161,11 +161,13 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
         ("90", "for 90 %"),
         ("x", "no number"),
         ("nan", "no number"),
-        ("test/distance=1", "there are: test/loss, test/accuracy"),
+        ("test/distance=1", "there are: test/loss, test/accuracy, train/loss"),
+        ("trian/loss=0.3", r"no run recorded a quality trian/loss; did you mean 'train/loss'\?"),
+        ("bits/total=3", "no run recorded a quality bits/total"),
     ],
 )
 def test_a_wrong_target_is_one_clear_line(make_run: MakeRun, tmp_path: Path, text: str, said: str) -> None:
-    make_run("sign", 0, [0.1, 0.6])
+    make_run("sign", 0, [0.1, 0.6], extra={"train/loss": 1.0})
     with pytest.raises(ValueError, match=said):
         parse_target(text, group(read_runs([tmp_path])))
 
