@@ -14,7 +14,7 @@ from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.made_with import made_with
 from fedcomp.reporting.metrics import qualities
 from fedcomp.reporting.pictures import curves, figures
-from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
+from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, split
 from fedcomp.reporting.tables import against, formats, latex, published, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
@@ -156,7 +156,7 @@ def _pictures(
     sheets = [
         sheet for one in [*requested, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)
     ]
-    if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*requested, *overview, *scatter, *drawn]):
+    if any(len(one.labels) > MAX_LINES for one in [*requested, *overview, *scatter, *drawn]):
         remarks.append(f"more than {MAX_LINES} methods cannot be told apart: such pictures are split into several")
     names = distinct([sheet.name for sheet in sheets])
     sheets = [replace(sheet, name=name.replace(" #", "-")) for sheet, name in zip(sheets, names)]

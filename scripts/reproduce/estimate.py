@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.overrides import quote
+from fedcomp.core.validate import reads_as_number
 from fedcomp.records.reader import RecordedRun, read_runs
 from scripts.reproduce.experiment import Cut, Ended, Experiment, run
 from scripts.reproduce.records import Folder
@@ -73,7 +73,7 @@ def trials(experiment: Experiment, device: str) -> Planned:
         copies, swept = 1, {key: str(value) for key, value in (config.hydra.sweeper.params or {}).items()}
         for key, value in {**swept, **given}.items():
             values = value.split(",")
-            if len(values) > 1 and all(map(_is_number, values)):
+            if len(values) > 1 and all(map(reads_as_number, values)):
                 copies *= len(values)
                 given[key] = values[len(values) // 2]
         fixed = dict(word.split("=") for word in TWO_ROUNDS) | ({} if device == "auto" else {"device": device})
@@ -169,7 +169,8 @@ def read(place: Path) -> Iterator[Measured]:
     if (place / FILE).exists():
         with (place / FILE).open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                yield Measured(row["trial"], row["run"], *(float(row[one]) for one in _NUMBERS))
+                numbers = {name: float(row[name]) for name in row.keys() - {"trial", "run"}}
+                yield Measured(row["trial"], row["run"], **numbers)
 
 
 def _keep(place: Path, row: Measured) -> None:
@@ -182,17 +183,6 @@ def _keep(place: Path, row: Measured) -> None:
         writer.writerow(asdict(row))
 
 
-_NUMBERS = [one.name for one in fields(Measured)][2:]
-
-
 def _processor_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

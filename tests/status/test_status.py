@@ -113,10 +113,21 @@ def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> 
         run_states(grid)
 
 
-def test_a_damaged_last_line_is_the_error_of_its_run(grid: Path) -> None:
-    (grid / "demo" / "topk" / "seed=1" / "metrics.jsonl").write_text("7\n")
-    (run,) = (run for run in run_states(grid).runs if run.seed == 1 and run.folder.parent.name == "topk")
-    assert (run.state, "line 1 is no record" in str(run.error)) == ("failed", True)
+@looped(
+    "file, text, said",
+    [
+        ("status.json", "{", "is no status file"),
+        ("config.yaml", "- a\n", "must be a mapping"),
+        ("metrics.jsonl", "7\n", "line 1 is no record"),
+        ("metrics.jsonl", None, "cannot read"),
+    ],
+)
+def test_a_broken_file_is_the_error_of_its_run(tmp_path: Path, file: str, text: str | None, said: str) -> None:
+    path = _run(tmp_path / said, "topk", 1, "finished", [0.1]) / file
+    path.unlink()
+    path.mkdir() if text is None else path.write_text(text)
+    (run,) = run_states(tmp_path / said).runs
+    assert (run.state, said in str(run.error)) == ("failed", True)
 
 
 def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:
@@ -158,12 +169,6 @@ def test_a_stream_without_the_characters_shows_escapes(grid: Path, monkeypatch: 
     assert rb"\u65e5\u672c" in written.getvalue()
 
 
-def test_a_half_written_status_is_shown_as_failed(grid: Path, capsys) -> None:
-    (grid / "demo" / "sign" / "seed=0" / "status.json").write_text("{")
-    assert main([str(grid)]) == 1
-    assert "is no status file" in capsys.readouterr().out
-
-
 def test_a_status_parses_only_the_end_of_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which keeps it fast for thousands of long runs."""
     for seed in range(10):
@@ -188,15 +193,3 @@ def test_the_path_and_watch_in_any_order(grid: Path, capsys: pytest.CaptureFixtu
     (done / "seed=1" / "status.json").write_text((done / "seed=0" / "status.json").read_text())
     assert main([str(done) if word == "PATH" else word for word in words.split()]) == 0
     assert "topk" in capsys.readouterr().out
-
-
-def test_the_status_of_a_folder_with_broken_files(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        folder = tmp_path / name / "seed=0"
-        folder.mkdir(parents=True)
-        (folder / "status.json").write_text('{"state": "finished", "round": 1}')
-    (tmp_path / "one" / "seed=0" / "config.yaml").write_text("- a\n")
-    (tmp_path / "two" / "seed=0" / "metrics.jsonl").mkdir()
-    errors = [run.error for run in run_states(tmp_path).runs]
-    assert "must be a mapping" in errors[0]
-    assert "cannot read" in errors[1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcomp.display import figure, units
 from fedcomp.reporting.pictures.legend import WIDE, Legend, axes_room, legend, of_column, panel_title
-from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, shown_labels
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series
 from fedcomp.reporting.pictures.view import marked_places, view
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def sheet(picture: Picture) -> Figure:
 def _in_column(picture: Picture, size: tuple[float, float]) -> Figure:
     """Panels that share `size` inches, with letters of 7 and 8 points and the legend where the picture says."""
     page = figure.new_figure(*size)
-    columns = min(picture.columns, len(picture.panels))
-    rows = -(-len(picture.panels) // columns)
+    rows, columns = picture.grid
     names, room = of_column(picture), axes_room(picture)
     title_width = max(6, int(room[1] / 0.085))
     for index, panel in enumerate(picture.panels):
@@ -86,10 +85,7 @@ def _spread(picture: Picture) -> Figure:
     """Panels of one size, however many, under one legend."""
     from matplotlib.figure import Figure
 
-    columns = min(picture.columns, len(picture.panels))
-    rows = -(-len(picture.panels) // columns)
-    present = shown_labels(picture.panels)
-    labels = [label for label in picture.order if label in present]
+    rows, columns = picture.grid
     labelled = [index for index, panel in enumerate(picture.panels) if _labelled(picture, index, columns)]
     left = LEFT + (0.15 if any(len(panel.y.title) > TITLE_WIDTH for panel in picture.panels) else 0)
     lefts = [
@@ -101,7 +97,7 @@ def _spread(picture: Picture) -> Figure:
     )
     above = TOP + PANEL_TITLE * max(len(panel_title(panel.title, WIDTH).splitlines()) for panel in picture.panels)
     width = sum(lefts) + columns * (WIDTH + right)
-    names = legend(labels, width, WIDE)
+    names = legend(picture.labels, width, WIDE)
     below = 0.1 + names.height
     row_height = above + HEIGHT + BOTTOM
     height = rows * row_height + below + (TITLE if picture.title else 0)

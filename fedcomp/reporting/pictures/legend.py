@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedcomp.display import figure, units
-from fedcomp.reporting.pictures.picture import Picture, shown_labels
+from fedcomp.reporting.pictures.picture import Picture
 
 MOST_COLUMNS = 4
 LEAST_LETTERS = 12
@@ -67,20 +67,17 @@ def panel_title(text: str, width: float) -> str:
 def of_column(picture: Picture) -> Legend:
     """The legend of a picture that has a size."""
     assert picture.size is not None
-    present = shown_labels(picture.panels)
-    labels = [label for label in picture.order if label in present]
     if picture.legend == "below":
-        return legend(labels, picture.size[0], NARROW)
-    beside = picture.legend == "right"
-    return legend(labels, picture.size[0] / 2 if beside else picture.size[0] - AROUND[0], NARROW, most_columns=1)
+        return legend(picture.labels, picture.size[0], NARROW)
+    width = picture.size[0] / 2 if picture.legend == "right" else picture.size[0] - AROUND[0]
+    return legend(picture.labels, width, NARROW, most_columns=1)
 
 
 def axes_room(picture: Picture) -> tuple[float, float]:
     """Width and height in inches that a picture with a size leaves to each of its axes."""
     assert picture.size is not None
     own, (width, height) = of_column(picture), picture.size
-    columns = min(picture.columns, len(picture.panels))
-    rows = -(-len(picture.panels) // columns)
+    rows, columns = picture.grid
     width -= own.width if picture.legend == "right" else 0.0
     height -= own.height if picture.legend == "below" else 0.0
     across = width / columns - AROUND[0]

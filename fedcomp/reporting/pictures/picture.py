@@ -101,19 +101,24 @@ class Picture:
     size: tuple[float, float] | None = None
     legend: str = "below"
 
+    @property
+    def labels(self) -> list[str]:
+        """Those of `order` that have a series in some panel."""
+        present = {series.label for panel in self.panels for series in panel.series}
+        return [label for label in self.order if label in present]
 
-def shown_labels(panels: Iterable[Panel]) -> set[str]:
-    """The labels that have a series in some panel."""
-    return {series.label for panel in panels for series in panel.series}
+    @property
+    def grid(self) -> tuple[int, int]:
+        """How many rows and columns the panels stand in."""
+        columns = min(self.columns, len(self.panels))
+        return -(-len(self.panels) // columns), columns
 
 
 def split(picture: Picture, max_panels: int = 12) -> list[Picture]:
     """The picture as several, none with more lines than can be told apart or with more than `max_panels` panels."""
-    present = shown_labels(picture.panels)
-    labels = [label for label in picture.order if label in present]
     parts = [picture]
     if len(picture.order) > MAX_LINES:
-        parts = [_only(picture, chunk) for chunk in _even(labels, MAX_LINES)] or [picture]
+        parts = [_only(picture, chunk) for chunk in _even(picture.labels, MAX_LINES)] or [picture]
     starts = range(0, max(1, len(picture.panels)), max_panels)
     pages = [replace(part, panels=part.panels[start : start + max_panels]) for part in parts for start in starts]
     pages = [page for page in pages if page.panels] or pages[:1]

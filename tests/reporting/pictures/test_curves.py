@@ -13,7 +13,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group
 from fedcomp.reporting.pictures.curves import curves, overview, scatter, slug
 from fedcomp.reporting.pictures.draw import draw
-from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
+from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, split, wide
 from fedcomp.reporting.pictures.series import series
 from tests.records.synthetic_runs import MakeRun
 
@@ -72,7 +72,7 @@ def test_too_many_lines_are_split_evenly_and_none_is_lost(make_run: MakeRun, tmp
     assert [len(part.order) for part in parts] == [8, 8]
     assert [part.name for part in parts] == ["curves-1", "curves-2"]
     assert [part.title for part in parts] == ["Curves (1 of 2)", "Curves (2 of 2)"]
-    assert set().union(*(shown_labels(part.panels) for part in parts)) == shown_labels(whole.panels)
+    assert [label for part in parts for label in part.labels] == whole.labels
     assert len(split(Picture("p", "", "", whole.panels * 5, 2, whole.order[:3]), 12)) == 2
 
 
