@@ -123,7 +123,7 @@ class TensorCodec:
         common = self._common([self.sender], x.shape[1], layers, self.step, x.device)
         here = server(x.device)
         memory = _on(x.device, self._sent)
-        payload, self._sent = self.compressor.encode(x, memory, here, common, self._private(self.step))
+        payload, self._sent = self.compressor.encode(x, memory, here, common, common.key.fold_in("sender"))
         payload.check_range()
         self.step += 1
         return Message(pack(payload, 0), int(payload.bits[0]))
@@ -251,16 +251,8 @@ class TensorCodec:
         if layers and (not all(map(is_whole, layers)) or min(layers) < 0 or sum(layers) != dim):
             raise ValueError(f"layers={list(layers)} must be sizes that add up to the tensor's {dim} entries")
         ids = torch.tensor(senders, dtype=torch.int64, device=device)
-        everybody = None
-        if self.num_senders is not None:
-            everybody = torch.arange(self.num_senders, device=device)
-        return SharedKnowledge(self._key(step), ids, tuple(layers or (dim,)), senders=everybody)
-
-    def _private(self, step: int) -> Key:
-        return self._key(step).fold_in("sender")
-
-    def _key(self, step: int) -> Key:
-        return run_key(self.seed, step, self.name)
+        everybody = None if self.num_senders is None else torch.arange(self.num_senders, device=device)
+        return SharedKnowledge(run_key(self.seed, step, self.name), ids, tuple(layers or (dim,)), senders=everybody)
 
 
 def check_sender(sender: object, num_senders: int | None) -> None:

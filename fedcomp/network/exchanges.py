@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcomp.network.traffic.rounds import (
-    DOWN_PHASE,
-    NUMBER,
-    PHASES,
-    ROW,
-    TO_ALL,
-    TO_COHORT,
-    TO_LISTED,
-    UP_PHASE,
-    Round,
-    Template,
-)
+from fedcomp.network.traffic.rounds import NUMBER, ROW, TO_ALL, TO_COHORT, TO_LISTED, Round, Template
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
 Ids = np.ndarray
@@ -72,12 +61,12 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
 def exchange_numbers(template: Template) -> list[int]:
     """To which exchange each leg belongs, from 0 on."""
     numbers: list[int] = []
-    number, last = 0, DOWN_PHASE
+    number, after_up = 0, False
     for leg in template:
-        phase = PHASES[leg.kind]
-        number += last == UP_PHASE != phase
+        up = leg.kind == UP
+        number += after_up and not up
         numbers.append(number)
-        last = phase
+        after_up = up
     return numbers
 
 

@@ -135,11 +135,7 @@ class ServerEnd:
 
     def lose(self, client: int, why: str) -> NoReturn:
         """A client sent what it must not, which `why` says; it is left out like one that is gone. Raises Lost, Gone."""
-
-        def refuse(peer: Peer) -> None:
-            raise Gone(f"{peer.name} {why}")
-
-        self._or_lose(client, refuse)
+        self._go_on_without(client, Gone(f"{self._peers[client].name} {why}"))
         raise Lost
 
     def tell_test(self, rounds: int) -> None:
@@ -244,14 +240,18 @@ class ServerEnd:
         try:
             return call(self._peers[client])
         except (Gone, Again) as error:
-            if not self.may_go_on:
-                raise
-            peer = self._peers.pop(client)
-            with contextlib.suppress(Gone):
-                peer.tell(left_out=str(error))
-            peer.close()
-            self._say(f"{error}; the run goes on without it, and it may come back")
+            self._go_on_without(client, error)
             return None
+
+    def _go_on_without(self, client: int, error: Gone | Again) -> None:
+        """Leave out a client that is gone, or raise the error if the run needs all."""
+        if not self.may_go_on:
+            raise error
+        peer = self._peers.pop(client)
+        with contextlib.suppress(Gone):
+            peer.tell(left_out=str(error))
+        peer.close()
+        self._say(f"{error}; the run goes on without it, and it may come back")
 
 
 def _drain(peer: Peer) -> None:

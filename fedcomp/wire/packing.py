@@ -6,6 +6,7 @@ Bits are written and read on the payload's device; only packed bytes are copied 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
@@ -107,7 +108,8 @@ def _field_layout(field: Field) -> FieldLayout:
 
 
 def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:
-    bits = unpack_bits(_bytes_of(message).to(device))
+    packed = np.frombuffer(bytearray(message), np.uint8)  # a copy, since torch takes writable memory alone
+    bits = unpack_bits(torch.from_numpy(packed).to(device))
     row: dict[str, torch.Tensor] = {}
     at = 0
     for name, part in known.items():
@@ -128,12 +130,3 @@ def _read(message: bytes, index: int, known: Layout, device: torch.device) -> di
         more = f"{remaining} bits after the last field, not the zeros that fill up a byte"
         raise UnreadableMessage(f"row {index}: {more}", index)
     return row
-
-
-def _bytes_of(message: bytes) -> torch.Tensor:
-    """The bytes of a message as a tensor; `torch.frombuffer` needs writable memory of at least one byte."""
-    return (
-        torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        if message
-        else torch.empty(0, dtype=torch.uint8, device="cpu")
-    )

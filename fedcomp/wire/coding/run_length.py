@@ -11,7 +11,7 @@ from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import nonzero_indices
 
-COMPILED_FROM = 1 << 16
+COMPILED_FROM = 1 << 15
 """Entries per row from which a CPU counts bits in compiled code (importing numba takes half a second)."""
 
 
@@ -32,11 +32,11 @@ class RunLength(Coding):
         return None if num else 1
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        if data.device.type == "cpu":
-            counts = [data.shape[1]] * len(data) if count is None else count.tolist()
-            sent = [self._row_bits(row[:num]) for row, num in zip(data, counts, strict=True)]
-            return torch.tensor(sent, dtype=torch.int64)
-        return self._bits_on_device(data, count)
+        if data.device.type != "cpu" or data.shape[1] < COMPILED_FROM:
+            return self._bits(data, count)
+        counts = [data.shape[1]] * len(data) if count is None else count.tolist()
+        sent = [self._long_row_bits(row[:num]) for row, num in zip(data, counts, strict=True)]
+        return torch.tensor(sent, dtype=torch.int64)
 
     def check(self, row: Tensor) -> None:
         check_within(row, 0, 2 * self.levels + 1)
@@ -70,18 +70,15 @@ class RunLength(Coding):
         signed = row[indices].to(torch.int64) - self.levels
         return indices.diff(prepend=indices.new_full((1,), -1)), signed
 
-    def _row_bits(self, row: Tensor) -> int:
-        if len(row) >= COMPILED_FROM and not is_safe():
-            from fedcomp.wire.coding import run_length_numba
+    def _long_row_bits(self, row: Tensor) -> int:
+        if is_safe():
+            return int(self._bits(row[None], None))
+        from fedcomp.wire.coding import run_length_numba
 
-            return run_length_numba.row_bits(row.numpy(), self.levels)
-        gaps, signed = self._sparse(row)
-        bits = int(omega_bits(torch.tensor(len(gaps) + 1))) + len(gaps)
-        bits += int(omega_bits(gaps).sum(dtype=torch.int64))
-        return bits + (int(omega_bits(signed.abs()).sum()) if self.levels > 1 else 0)
+        return run_length_numba.row_bits(row.numpy(), self.levels)
 
-    def _bits_on_device(self, data: Tensor, count: Tensor | None) -> Tensor:
-        """As `_row_bits` without synchronisation: the index of the previous nonzero level is a running maximum."""
+    def _bits(self, data: Tensor, count: Tensor | None) -> Tensor:
+        """As `bits`, without synchronisation: the index of the previous nonzero level is a running maximum."""
         index = torch.arange(data.shape[1], device=data.device)
         sent = data != self.levels
         if count is not None:

@@ -99,17 +99,6 @@ def test_compiled_counts_of_run_lengths_are_those_of_the_twin(levels: int, zeros
     assert torch.equal(compiled, RunLength(levels).bits(data))
 
 
-@looped("levels", [1, 7])
-def test_run_lengths_are_counted_without_reading_the_device_as_with(levels: int) -> None:
-    generator = torch.Generator().manual_seed(levels)
-    data = torch.randint(0, 2 * levels + 1, (5, 77), generator=generator, dtype=torch.uint8)
-    data[torch.rand(5, 77, generator=generator) < torch.tensor([[0.0], [0.5], [0.9], [0.99], [1.0]])] = levels
-    count = torch.tensor([0, 1, 40, 76, 77])
-    coding = RunLength(levels)
-    assert torch.equal(coding._bits_on_device(data, None), coding.bits(data))
-    assert torch.equal(coding._bits_on_device(data, count), coding.bits(data, count))
-
-
 CPU = torch.device("cpu")
 
 
