@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -78,6 +79,22 @@ def _join(make: Callable[[], Simulation], number: int, address: Address, folder:
             raise
 
 
+@contextmanager
+def gathering(num: int, number: str = "") -> Iterator[tuple[ServerEnd, list[str]]]:
+    """A server that waits for so many clients, and what it says; when the block ends, it must have them all.
+
+    Args:
+        number: of its run.
+    """
+    said: list[str] = []
+    end = ServerEnd(HERE, KEY, say=said.append)
+    waiting = threading.Thread(target=end.gather, args=(num, RUN, number), daemon=True)
+    waiting.start()
+    yield end, said
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+
+
 def gathered(end: ServerEnd, *clients: int) -> list[ClientEnd]:
     """These clients' ends, once the server has them all."""
     waiting = threading.Thread(target=end.gather, args=(len(clients), RUN), daemon=True)
@@ -87,12 +104,17 @@ def gathered(end: ServerEnd, *clients: int) -> list[ClientEnd]:
     return found
 
 
+def until(true: Callable[[], bool]) -> None:
+    """Wait until this is so."""
+    last = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < last
+        time.sleep(0.001)
+
+
 def until_somebody_came(end: ServerEnd) -> None:
     """Wait until somebody was greeted at the server's door, or refused there."""
-    until = time.monotonic() + PATIENCE
-    while end._door._came.empty():
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    until(lambda: not end._door._came.empty())
 
 
 def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:

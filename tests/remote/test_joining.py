@@ -28,8 +28,9 @@ from fedcomp.remote.processes import ServerProcess, join, states, why
 from fedcomp.remote.run_number import drawn_number, keep_number, number_of
 from fedcomp.remote.server_end import ServerEnd
 from fedcomp.training.place import RunPlace
+from tests.looped import looped
 from tests.raising import raising
-from tests.remote.ends import HERE, KEY, RUN, gathered, until_somebody_came
+from tests.remote.ends import HERE, KEY, RUN, gathered, gathering, until, until_somebody_came
 
 
 @contextmanager
@@ -117,38 +118,41 @@ def test_a_run_that_resumes_from_the_checkpoint_before_waits_for_patience_alone(
 
 
 def test_a_client_that_left_is_waited_for() -> None:
-    """Before the last one has come."""
-    end, said = ServerEnd(HERE, KEY), list[str]()
-    end._say = said.append
-    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
-    waiting.start()
-    ClientEnd(end.address, KEY, Hello(0, RUN)).close()
-    other = ClientEnd(end.address, KEY, Hello(1, RUN))
-    waiting.join(0.3)
-    assert waiting.is_alive()  # or nobody would answer the next one
-    again = ClientEnd(end.address, KEY, Hello(0, RUN))
-    waiting.join(20)
-    assert not waiting.is_alive()
+    """It may come again before the others have, and after them."""
+    with gathering(2) as (end, said):
+        ClientEnd(end.address, KEY, Hello(0, RUN)).close(why="it was interrupted")
+        ClientEnd(end.address, KEY, Hello(0, RUN)).close()
+        other = ClientEnd(end.address, KEY, Hello(1, RUN))
+        until(lambda: list(end._peers) == [1])  # and so the server still waits
+        again = ClientEnd(end.address, KEY, Hello(0, RUN))
     assert end.begin(0) == ()
     end.tell_round(0, (), (0, 1))
     assert again.listen()["round"] == other.listen()["round"] == 0
     assert said.count("2 of 2 clients are here") == 2
 
 
-@pytest.mark.parametrize("hello", [{"client": "0"}, {"client": True}, {"has": "often"}, {"has": [None]}, {"has": 3}])
-def test_who_says_something_strange_is_refused(hello: dict[str, Any]) -> None:
-    said: list[str] = []
-    end = ServerEnd(HERE, KEY, say=said.append)
-    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
-    waiting.start()
-    with pytest.raises(Gone, match="the server refuses: "):
-        ClientEnd(end.address, KEY, Hello(**{"client": 1, "run": RUN} | hello))
-    there = [ClientEnd(end.address, KEY, Hello(number, RUN)) for number in range(2)]
-    waiting.join(20)
-    for one in there:
-        one.close()
-    assert said[0].startswith("refused: ")
-    assert said[-1] == "2 of 2 clients are here"
+@looped(
+    "hello, line",
+    [
+        ({"run": "other"}, "it joins the run other, and this is a run: give both the same options, data and code"),
+        ({"client": 7}, "there is no client 7: they are 0 to 1"),
+        ({"client": 0}, "client 0 is here already"),
+        ({"client": "0"}, "there is no client 0"),
+        ({"client": True}, "there is no client True"),
+        ({"has": "often"}, "client 1 says that it has its state after rounds often: it runs other code"),
+        ({"has": [None]}, "client 1 says that it has its state after rounds"),
+        ({"has": 3}, "client 1 says that it has its state after rounds 3"),
+    ],
+)
+def test_who_says_what_cannot_be_is_refused(hello: dict[str, Any], line: str) -> None:
+    with gathering(2) as (end, said):
+        there = [ClientEnd(end.address, KEY, Hello(0, RUN))]
+        with pytest.raises(Gone, match=f"^the server refuses: {line}"):
+            ClientEnd(end.address, KEY, Hello(**{"client": 1, "run": RUN} | hello))
+        there.append(ClientEnd(end.address, KEY, Hello(1, RUN)))
+    assert said[1].startswith(f"refused: {line}")
+    assert said[2:] == ["2 of 2 clients are here"]
+    end.close(end=True)
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\0\0\4abcd"])
@@ -176,9 +180,6 @@ def test_ipv6() -> None:
     assert str(end.address).startswith("[::1]:")
     with pytest.raises(ValueError, match=r"cannot listen on \[::1\]:\d+: Address already in use"):
         ServerEnd(end.address, KEY)
-    for wrong in ("::1:7000", "[::1]", "[::1]:", "[]:7000", "[127.0.0.1]:7000"):
-        with pytest.raises(ValueError, match=r"give HOST:PORT, such as 127.0.0.1:7000 or \[::1\]:7000"):
-            Address.of(wrong)
 
 
 def test_short_frames_are_sent_at_once() -> None:
@@ -227,23 +228,19 @@ def test_the_number_of_a_run_is_drawn_once(tmp_path: Path) -> None:
 
 
 def test_a_client_with_the_state_of_another_run_is_refused() -> None:
-    said: list[str] = []
-    end = ServerEnd(HERE, KEY, say=said.append)
-    waiting = threading.Thread(target=end.gather, args=(4, RUN, "b7"), daemon=True)
-    waiting.start()
     line = (
         "client 1 has its state of run a5, and this is run b7 of the same options: go on with the server of that run, "
         "or give this client overwrite=true, which removes that state"
     )
-    with pytest.raises(Gone) as refusal:
-        ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "a5"))
-    assert str(refusal.value) == f"the server refuses: {line}"
-    assert said == [f"refused: {line}"]
-    new = ClientEnd(end.address, KEY, Hello(0, RUN))
-    same = ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "b7"))
-    gives_up = ClientEnd(end.address, KEY, Hello(2, RUN, [4, 0], "a5", overwrite=True))
-    goes_on = ClientEnd(end.address, KEY, Hello(3, RUN, [4, 0], "b7", overwrite=True))
-    waiting.join(20)
+    with gathering(4, "b7") as (end, said):
+        with pytest.raises(Gone) as refusal:
+            ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "a5"))
+        assert str(refusal.value) == f"the server refuses: {line}"
+        assert said == [f"refused: {line}"]
+        new = ClientEnd(end.address, KEY, Hello(0, RUN))
+        same = ClientEnd(end.address, KEY, Hello(1, RUN, [4, 0], "b7"))
+        gives_up = ClientEnd(end.address, KEY, Hello(2, RUN, [4, 0], "a5", overwrite=True))
+        goes_on = ClientEnd(end.address, KEY, Hello(3, RUN, [4, 0], "b7", overwrite=True))
     assert [one.number for one in (new, same, gives_up, goes_on)] == ["b7"] * 4
     assert [end._peers[number].has for number in range(4)] == [(0,), (4, 0), (0,), (4, 0)]
 

@@ -3,7 +3,6 @@
 import functools
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from multiprocessing.connection import Client
@@ -26,7 +25,7 @@ from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
 from tests.forked import context
 from tests.raising import raising
-from tests.remote.ends import HERE, KEY, PATIENCE, RUN, bytes_of, gathered, over_tcp
+from tests.remote.ends import HERE, KEY, PATIENCE, RUN, bytes_of, gathered, gathering, over_tcp, until
 
 FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd")
 FEW += ("bicompfl_gr", "fedpm", "deltamask", "m3", "decomfl", "feddistill")
@@ -105,37 +104,10 @@ def _peeking() -> Simulation:
     return replace(honest, algorithm=ServerPeeks(**{name: getattr(honest.algorithm, name) for name in options}))
 
 
-def _refused(tell) -> list[str]:
-    """What a server says that waits for one client, while `tell(its address)` comes before the right one."""
-    said: list[str] = []
-    end = ServerEnd(HERE, KEY, say=said.append)
-    waiting = threading.Thread(target=end.gather, args=(1, RUN), daemon=True)
-    waiting.start()
-    tell(end.address)
-    until = time.monotonic() + PATIENCE
-    while not said:  # who comes next is greeted by another thread
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    right = ClientEnd(end.address, KEY, Hello(0, RUN))
-    waiting.join(PATIENCE)
-    assert not waiting.is_alive()
-    right.close()
-    end.close(end=True)
-    return said
-
-
-def test_who_does_not_belong_is_refused_and_the_right_one_comes_in() -> None:
+def test_who_cannot_show_that_it_belongs_is_refused_and_the_right_one_comes_in() -> None:
     def another_key(address: Address) -> None:
         with pytest.raises(Gone, match="has another key: copy its key file"):
             ClientEnd(address, b"other", Hello(0, RUN))
-
-    def another_run(address: Address) -> None:
-        with pytest.raises(Gone, match="it joins the run other, and this is a run: give both the same"):
-            ClientEnd(address, KEY, Hello(0, "other"))
-
-    def another_client(address: Address) -> None:
-        with pytest.raises(Gone, match="there is no client 7: they are 0 to 0"):
-            ClientEnd(address, KEY, Hello(7, RUN))
 
     def a_stranger(address: Address) -> None:
         with socket.create_connection((address.host, address.port)) as connection:
@@ -145,23 +117,19 @@ def test_who_does_not_belong_is_refused_and_the_right_one_comes_in() -> None:
         with Client((address.host, address.port), authkey=KEY) as connection:
             connection.send_bytes(b"w\x80\x04pickle")
 
-    lines = [_refused(tell)[0] for tell in (another_key, another_run, another_client, a_stranger, foreign_words)]
-    assert "another key" in lines[0]
-    assert "joins the run other" in lines[1]
-    assert "no client 7" in lines[2]
-    assert "refused" in lines[3]
-    assert "damaged or foreign" in lines[4]
+    for tell, line in ((another_key, "another key"), (a_stranger, "refused"), (foreign_words, "damaged or foreign")):
+        with gathering(1) as (end, said):
+            tell(end.address)
+            until(lambda said=said: bool(said))  # who comes next is greeted by another thread
+            right = ClientEnd(end.address, KEY, Hello(0, RUN))
+        assert line in said[0]
+        right.close()
+        end.close(end=True)
 
 
-def test_a_client_that_comes_twice_is_refused() -> None:
+def test_what_no_client_may_send_is_named() -> None:
     end = ServerEnd(HERE, KEY)
-    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
-    waiting.start()
-    first = ClientEnd(end.address, KEY, Hello(0, RUN))
-    with pytest.raises(Gone, match="client 0 is here already"):
-        ClientEnd(end.address, KEY, Hello(0, RUN))
-    second = ClientEnd(end.address, KEY, Hello(1, RUN))
-    waiting.join(20)
+    first, second = gathered(end, 0, 1)
     first.send(b"longer than it may be")
     with pytest.raises(Gone, match="client 0: a message is longer than any that it may send"):
         end.receive(0, 4)
@@ -171,19 +139,6 @@ def test_a_client_that_comes_twice_is_refused() -> None:
     end.close(stop="enough")
     with pytest.raises(Gone, match="stops: enough"):
         second.receive(100)
-
-
-def test_a_client_that_left_before_the_first_round_may_come_again() -> None:
-    end = ServerEnd(HERE, KEY)
-    waiting = threading.Thread(target=end.gather, args=(2, RUN), daemon=True)
-    waiting.start()
-    ClientEnd(end.address, KEY, Hello(0, RUN)).close(why="it was interrupted")
-    again = ClientEnd(end.address, KEY, Hello(0, RUN))
-    other = ClientEnd(end.address, KEY, Hello(1, RUN))  # held, since one that nobody holds is closed
-    waiting.join(20)
-    assert end.begin(0) == ()
-    end.tell_round(0, (), (0,))
-    assert again.listen()["round"] == other.listen()["round"] == 0
 
 
 def test_a_client_that_is_late_or_gone_is_named() -> None:
@@ -206,9 +161,10 @@ def test_keys_and_addresses(tmp_path: Path) -> None:
         read_key(key, make=False)
     assert read_key(key, make=True) == read_key(key, make=False)
     assert key.stat().st_mode & 0o777 == 0o600
-    for wrong in ("7000", "host:", "host:port", ":7000", "host:70000"):
-        with pytest.raises(ValueError, match="give HOST:PORT"):
-            Address.of(wrong)
+    wrong = ["7000", "host:", "host:port", ":7000", "host:70000"]
+    for text in [*wrong, "::1:7000", "[::1]", "[::1]:", "[]:7000", "[127.0.0.1]:7000"]:
+        with pytest.raises(ValueError, match=r"give HOST:PORT, such as 127.0.0.1:7000 or \[::1\]:7000"):
+            Address.of(text)
 
 
 def test_a_client_may_start_before_the_server_has_made_the_key(tmp_path: Path) -> None:
