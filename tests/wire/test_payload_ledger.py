@@ -12,6 +12,7 @@ from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
 from fedcomp.wire.coding import Elias, Float, Rice, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.conformance import world
+from tests.looped import looped
 from tests.parts import Bernoulli, fedavg
 from tests.refused import refused
 
@@ -47,21 +48,13 @@ def test_packing_round_trip_and_byte_padding() -> None:
         assert torch.equal(back.fields[name].data, field.data)
 
 
-def test_ragged_rows_send_their_count() -> None:
-    data = torch.tensor([[7, 8, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
-    payload = Payload({"codes": Field(data, Unsigned(4), count=torch.tensor([2, 4, 0]))})
-    assert payload.bits.tolist() == [3 + 8, 3 + 16, 3]
-    received = WireLink(Ledger()).up(payload)
-    assert torch.equal(received.fields["codes"].data, data)
-    assert received.fields["codes"].count.tolist() == [2, 4, 0]
-
-
-def test_counts_that_both_ends_know_are_neither_sent_nor_charged() -> None:
-    data = torch.tensor([[7, 8, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
-    payload = Payload({"codes": Field(data, Unsigned(4), torch.tensor([2, 4, 0]), count_known=True)})
-    assert payload.bits.tolist() == [8, 16, 0]
-    assert [len(pack(payload, row)) for row in range(3)] == [1, 2, 0]
-    assert layout(payload)["codes"].known_counts == (2, 4, 0)
+@looped("known, bits", [(False, [3 + 8, 3 + 16, 3]), (True, [8, 16, 0])])
+def test_ragged_rows_send_their_count_unless_both_ends_know_it(known: bool, bits: list[int]) -> None:
+    data, count = torch.tensor([[7, 8, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]]), torch.tensor([2, 4, 0])
+    payload = Payload({"codes": Field(data, Unsigned(4), count, count_known=known)})
+    assert payload.bits.tolist() == bits
+    assert [len(pack(payload, row)) for row in range(3)] == [-(-num // 8) for num in bits]
+    assert layout(payload)["codes"].known_counts == ((2, 4, 0) if known else None)
     received = WireLink(Ledger()).up(payload)
     assert torch.equal(received.fields["codes"].data, data)
     assert received.fields["codes"].count.tolist() == [2, 4, 0]
@@ -139,21 +132,6 @@ def _floats(rows: int, num: int, paper: int | None = None) -> Payload:
     return Payload({"values": Field(torch.zeros(rows, num), Float())}, paper)
 
 
-def _ledger(size: int, *sent: tuple[Any, ...]) -> Ledger:
-    """Of one round of so many clients, and messages, each after the way that it goes: (Link.up, payload)."""
-    ledger = Ledger()
-    ledger.add_round(size)
-    for way, *given in sent:
-        way(Link(ledger), *given)
-    return ledger
-
-
-def test_links() -> None:
-    to_all = Link.broadcast, _floats(1, 4), Everyone(3)
-    counters = _ledger(3, (Link.up, _floats(3, 2)), (Link.unicast, _floats(3, 1)), to_all).counters()
-    assert (counters["uplink"], counters["downlink"], counters["broadcast"]) == (192, 96 + 3 * 128, 96 + 128)
-
-
 def test_a_relay_goes_to_all_others() -> None:
     """Three clients' 64 bits: each gets two; a broadcast needs three of them, or the XORs of two pairs."""
     for link in (Link, WireLink):
@@ -200,21 +178,55 @@ test_wrong_messages = refused(
 )
 
 
-def test_bits_per_parameter_is_per_client_and_round() -> None:
+TO_ALL = Link.broadcast, _floats(1, 4), Everyone(3)
+COUNTED: list[tuple[int, list[tuple[Any, ...]], dict[str, float | None]]] = [
+    (
+        3,
+        [(Link.up, _floats(3, 2)), (Link.unicast, _floats(3, 1)), TO_ALL],
+        {"uplink": 192, "downlink": 96 + 3 * 128, "broadcast": 96 + 128, "paper/bits/uplink": None},
+    ),
+    # A paper's broadcast is counted for every receiver too.
+    (
+        3,
+        [(Link.broadcast, _floats(1, 4, paper=10), Everyone(3))],
+        {"downlink": 3 * 128, "broadcast": 128, "paper/downlink": 30, "paper/broadcast": 10},
+    ),
+    (2, [(Link.up, _floats(2, 1))], {"bits/total": 64, "paper/bits/total": None}),
+    (2, [(Link.up, _floats(2, 1, paper=8))], {"bits/uplink": 64, "paper/bits/uplink": 16, "paper/bpp/uplink": 8.0}),
+    # A paper that counts one of two directions has no total; but where nothing went down, nothing is left out.
+    (
+        2,
+        [(Link.up, _floats(2, 1)), (Link.broadcast, _floats(1, 1, paper=0), Everyone(2))],
+        {"paper/bits/uplink": 64, "paper/bits/downlink": 0, "paper/bits/total": None, "paper/bpp/total": None},
+    ),
+    (2, [(Link.up, _floats(2, 1, paper=8))], {"paper/bits/total": 16}),
+    (
+        2,
+        [(Link.up, _floats(2, 1, paper=32)), (Link.unicast, _floats(2, 1, paper=8))],
+        {"bits/total": 128, "paper/bits/total": 64 + 16},
+    ),
+]
+
+
+@looped("size, sent, wanted", COUNTED)
+def test_a_round_is_counted(size: int, sent: list[tuple[Any, ...]], wanted: dict[str, float | None]) -> None:
+    """Of one parameter; None is not in the line. A message stands after the way that it goes."""
+    ledger = Ledger()
+    ledger.add_round(size)
+    for way, *given in sent:
+        way(Link(ledger), *given)
+    found = ledger.counters() | ledger.metrics(1)
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+@looped("way, link", [(Link.up, "uplink"), (Link.unicast, "downlink"), (Link.unicast, "downlink_per_receiver")])
+def test_bits_per_parameter_are_per_client_and_round(way: Callable[[Link, Payload], Payload], link: str) -> None:
     ledger = Ledger()
     for size in (2, 0, 4):
         ledger.add_round(size)
         if size:
-            Link(ledger).up(_floats(size, 10))
-    line = ledger.metrics(10)
-    assert line["bits/uplink"] == 6 * 320
-    assert line["bpp/uplink"] == line["bpp/total"] == 32.0
-    assert not any(name.startswith("paper/") for name in line)
-
-
-def test_paper_count_stands_beside() -> None:
-    line = _ledger(2, (Link.up, _floats(2, 10, paper=100))).metrics(10)
-    assert (line["bits/uplink"], line["paper/bits/uplink"], line["paper/bpp/uplink"]) == (640, 200, 10.0)
+            way(Link(ledger), _floats(size, 10))
+    assert ledger.metrics(10)[f"bpp/{link}"] == ledger.metrics(10)["bpp/total"] == 32.0
 
 
 def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
@@ -241,38 +253,6 @@ def test_idle_receivers_share_the_downlink() -> None:
     assert other.metrics(10) == line
     other.merge(ledger)
     assert other.receiver_rounds == 6 * 20
-
-
-def test_without_idle_receivers_a_receiver_hears_what_a_participant_is_sent() -> None:
-    ledger = Ledger()
-    for size in (3, 0, 2):
-        ledger.add_round(size)
-        if size:
-            Link(ledger).unicast(_floats(size, 5))
-    line = ledger.metrics(5)
-    assert line["bpp/downlink_per_receiver"] == line["bpp/downlink"] == 32.0
-
-
-def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
-    ledger = _ledger(2, (Link.up, _floats(2, 1)))
-    assert "paper/bits/total" not in ledger.metrics(1)  # counted alike: no paper/ at all
-    Link(ledger).broadcast(_floats(1, 1, paper=0), Everyone(2))
-    line = ledger.metrics(1)
-    assert (line["paper/bits/uplink"], line["paper/bits/downlink"]) == (64, 0)
-    assert not {"paper/bits/total", "paper/bpp/total"} & line.keys()
-    one_way = _ledger(2, (Link.up, _floats(2, 1, paper=8)))
-    assert one_way.metrics(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out
-
-
-def test_a_papers_broadcast_is_counted_for_every_receiver_too() -> None:
-    counters = _ledger(3, (Link.broadcast, _floats(1, 4, paper=10), Everyone(3))).counters()
-    assert (counters["downlink"], counters["broadcast"]) == (3 * 128, 128)
-    assert (counters["paper/downlink"], counters["paper/broadcast"]) == (30, 10)
-
-
-def test_a_paper_that_counts_otherwise_only_downwards_stands_beside() -> None:
-    line = _ledger(2, (Link.up, _floats(2, 1, paper=32)), (Link.unicast, _floats(2, 1, paper=8))).metrics(1)
-    assert (line["bits/total"], line["paper/bits/total"]) == (128, 64 + 16)
 
 
 def test_ledgers_add_up() -> None:

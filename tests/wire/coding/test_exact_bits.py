@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from itertools import product
 
 import pytest
 import torch
@@ -16,17 +15,46 @@ from fedcomp.wire.packing import layout, pack, unpack
 from tests.looped import looped
 
 
-def _text(bits: Tensor) -> str:
-    return "".join(map(str, bits.tolist()))
-
-
 def test_bits_for() -> None:
     assert [bits_for(num) for num in (0, 1, 2, 3, 4, 5, 256, 257)] == [0, 0, 1, 2, 2, 3, 8, 9]
 
 
-def test_unsigned_is_pinned() -> None:
-    assert _text(Unsigned(3).write(torch.tensor([5, 0, 7]))) == "101000111"
-    assert _text(Unsigned(0).write(torch.tensor([0, 0]))) == ""
+# P. Elias, 1975, table III.
+OMEGA = {1: "0", 2: "100", 3: "110", 4: "101000", 7: "101110", 8: "1110000", 15: "1111110", 16: "10100100000"}
+PINNED = [
+    (Unsigned(3), [5, 0, 7], "101 000 111"),
+    (Unsigned(0), [0, 0], ""),
+    (Float(), [-2.0], "1 10000000" + "0" * 23),
+    (Float(torch.float16), [1.0], "0 01111" + "0" * 10),
+    (Float(torch.bfloat16), [1.0], "0 01111111" + "0" * 7),
+    (Rice(1), [0, 3, 4], "1 01 001  0 1 0"),  # 0 -> 1|0, 3 -> 01|1, 4 -> 001|0; all unary parts first
+    # 2 + 1*3 + 0*9 + 2*27 + 1*81 = 140; the sixth begins a byte that is filled up.
+    (Digits(3), [2, 1, 0, 2, 1, 2], "10001100 00000010"),
+    *((Elias(), [number], code) for number, code in OMEGA.items()),
+    # 1 -> 0, 4 -> 10 100 0, 3 -> 11 0: leading bits 0 1 1, then 0 of 4 and 1 of 3, leading bits 1 0, then 00 of 4.
+    (Elias(), [1, 4, 3], "011 01 10 00 0"),
+    # Levels 0 0 -2 1 of s = 2: 2 + 1 of them -> 110; distances 3, 1 -> 1 0 | 1 | 0; signs - +; magnitudes 2, 1.
+    (RunLength(2), [2, 2, 0, 3], "110 1010 01 1000"),
+    (RunLength(1), [1, 1, 0, 2], "110 1010 01"),  # one level needs no magnitudes
+    (RunLength(1), [1, 1, 1], "0"),
+    (Shortest((Unsigned(2, 3), RunLength(1))), [1] * 20, "1 0"),
+    (Shortest((Unsigned(2, 3), RunLength(1))), [2] * 20, "0" + "10" * 20),
+    (Ascending(6), [1, 5], "001 101"),
+    (Bitmap(1), [0, 1, 0], "010"),
+    # 7 ones; then p = 15/18: the interval is [0.5787, 0.6252), and 38/64 the first number of six bits in it.
+    (Arithmetic(), [1, 1, 0, 1, 1, 1, 1, 1], "0111 100110"),
+    (Arithmetic(), [0] * 8, "0000"),
+    # Ones take the lower part: [0.081, 0.081 + 0.729 * 0.9^5) = [0.081, 0.512), and 1/8 is in it.
+    (Arithmetic(torch.tensor([0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9])), [1, 1, 0, 1, 1, 1, 1, 1], "001"),
+]
+
+
+@looped("coding, entries, text", PINNED)
+def test_bits_are_pinned(coding: Coding, entries: list[float], text: str) -> None:
+    row = torch.tensor(entries, dtype=coding.dtype)
+    bits = coding.write(row)
+    assert "".join(map(str, bits.tolist())) == text.replace(" ", "")
+    assert coding.bits(row[None]).tolist() == [len(bits)]
 
 
 @looped("value", [-1, 8])
@@ -35,52 +63,19 @@ def test_unsigned_refuses_what_does_not_fit(value: int) -> None:
         Unsigned(3).check(torch.tensor([1, value]))
 
 
-def test_float_is_pinned() -> None:
-    assert _text(Float().write(torch.tensor([-2.0]))) == "1" + "10000000" + "0" * 23
-    assert _text(Float(torch.float16).write(torch.tensor([1.0], dtype=torch.float16))) == "0" + "01111" + "0" * 10
-    assert _text(Float(torch.bfloat16).write(torch.tensor([1.0], dtype=torch.bfloat16))) == "0" + "01111111" + "0" * 7
-
-
-def test_rice_is_pinned() -> None:
-    # r = 1: 0 -> 1|0, 3 -> 01|1, 4 -> 001|0; all unary parts first.
-    assert _text(Rice(1).write(torch.tensor([0, 3, 4]))) == "1" + "01" + "001" + "0" + "1" + "0"
+def test_rows_are_counted_one_by_one() -> None:
     assert Rice(1).bits(torch.tensor([[0, 3, 4], [1, 1, 1]])).tolist() == [9, 6]
     assert Rice(1).bits(torch.tensor([[0, 3, 4]]), torch.tensor([2])).tolist() == [5]
-
-
-def test_nan_and_minus_zero_survive() -> None:
-    row = torch.tensor([float("nan"), -0.0, float("inf"), 1e-45])
-    back, _ = Float().read(Float().write(row), 0, 4, torch.float32)
-    assert torch.equal(back.view(torch.int32), row.view(torch.int32))
-
-
-def test_trits_are_pinned() -> None:
-    # 2 + 1*3 + 0*9 + 2*27 + 1*81 = 140; the sixth begins a byte that is filled up.
-    assert _text(Digits(3).write(torch.tensor([2, 1, 0, 2, 1, 2]))) == "10001100" + "00000010"
-    assert [Digits(3).fixed_bits(num) for num in (0, 1, 5, 6, 1_181_536)] == [0, 8, 8, 16, 8 * 236_308]
+    assert Digits(5).bits(torch.zeros(4, 28), torch.tensor([0, 4, 27, 28])).tolist() == [0, 16, 64, 72]
 
 
 def test_digits_take_whole_bytes_where_that_is_shorter() -> None:
+    assert [Digits(3).fixed_bits(num) for num in (0, 1, 5, 6, 1_181_536)] == [0, 8, 8, 16, 8 * 236_308]
     # 27 digits of base 5 in 8 bytes; what is left over in as few bytes as hold it: 3 in one, 4 in two.
     assert [Digits(5).fixed_bits(num) for num in (1, 3, 4, 27, 28)] == [8, 8, 16, 64, 72]
     # Bases 4, 15 and 255 gain nothing: 2, 4 and 8 bits each.
     assert [Digits(base).fixed_bits(27) for base in (4, 15, 255)] == [54, 108, 216]
-    assert Digits(5).bits(torch.zeros(4, 28), torch.tensor([0, 4, 27, 28])).tolist() == [0, 16, 64, 72]
-
-
-# P. Elias, 1975, table III.
-OMEGA = {1: "0", 2: "100", 3: "110", 4: "101000", 7: "101110", 8: "1110000", 15: "1111110", 16: "10100100000"}
-
-
-@looped("number", OMEGA)
-def test_omega_code_of_one_number_is_pinned(number: int) -> None:
-    assert _text(Elias().write(torch.tensor([number]))) == OMEGA[number]
-    assert Elias().bits(torch.tensor([[number]])).tolist() == [len(OMEGA[number])]
-
-
-def test_omega_codes_of_several_are_the_same_bits_in_steps() -> None:
-    # 1 -> 0, 4 -> 10 100 0, 3 -> 11 0: leading bits 0 1 1, then 0 of 4 and 1 of 3, leading bits 1 0, then 00 of 4.
-    assert _text(Elias().write(torch.tensor([1, 4, 3]))) == "011" + "01" + "10" + "00" + "0"
+    assert Shortest((Unsigned(2), Digits(3))).fixed_bits(20) == 1 + 32
 
 
 def _omega(number: int) -> str:
@@ -95,37 +90,13 @@ def test_omega_lengths_at_every_power_of_two() -> None:
     numbers = [number for power in range(1, 53) for number in (2**power - 1, 2**power, 2**power + 1)]
     assert Elias().bits(torch.tensor(numbers)[:, None]).tolist() == [len(_omega(number)) for number in numbers]
     for number in numbers:
-        assert sorted(_text(Elias().write(torch.tensor([number])))) == sorted(_omega(number))
-
-
-def test_run_lengths_are_pinned() -> None:
-    # Levels 0 0 -2 1 of s = 2: 2 + 1 of them -> 110; distances 3, 1 -> 1 0 | 1 | 0; signs - +; magnitudes 2, 1.
-    row = torch.tensor([2, 2, 0, 3])
-    assert _text(RunLength(2).write(row)) == "110" + "1010" + "01" + "1000"
-    assert RunLength(2).bits(row[None]).tolist() == [13]
-    # One level needs no magnitudes.
-    assert _text(RunLength(1).write(torch.tensor([1, 1, 0, 2]))) == "110" + "1010" + "01"
-    assert _text(RunLength(1).write(torch.tensor([1, 1, 1]))) == "0"
-
-
-def test_the_shortest_is_taken_row_by_row() -> None:
-    coding = Shortest((Unsigned(2, 3), RunLength(1)))
-    data = torch.tensor([[1] * 20, [2] * 20])
-    assert coding.bits(data).tolist() == [1 + 1, 1 + 40]
-    assert _text(coding.write(data[0])) == "1" + "0"
-    assert _text(coding.write(data[1])) == "0" + "10" * 20
-    assert Shortest((Unsigned(2), Digits(3))).fixed_bits(20) == 1 + 32
-
-
-def test_places_are_pinned() -> None:
-    assert _text(Ascending(6).write(torch.tensor([1, 5]))) == "001101"
-    assert _text(Bitmap(1).write(torch.tensor([0, 1, 0]))) == "010"
+        assert sorted(map(str, Elias().write(torch.tensor([number])).tolist())) == sorted(_omega(number))
 
 
 def test_the_worst_case_is_the_longest_of_all_messages() -> None:
     for span in (1, 5, 8):
         for num in range(1, min(span, 4) + 1):
-            gaps = [row for row in product(range(span), repeat=num) if sum(row) <= span - num]
+            gaps = [row for row in itertools.product(range(span), repeat=num) if sum(row) <= span - num]
             for parameter in range(4):
                 bits = Rice(parameter).bits(torch.tensor(gaps))
                 assert int(bits.max()) == Rice(parameter).worst_case(num, span)
@@ -143,16 +114,6 @@ def ideal(row: Tensor, probability: Tensor) -> float:
     """Bits that the probabilities of ones ask for."""
     chance = torch.where(row > 0, probability.double(), 1 - probability.double())
     return float(-chance.log2().sum())
-
-
-def test_pinned_bits() -> None:
-    row = torch.tensor([1, 1, 0, 1, 1, 1, 1, 1], dtype=torch.uint8)
-    # 7 ones; then p = 15/18: the interval is [0.5787, 0.6252), and 38/64 the first number of six bits in it.
-    assert _text(Arithmetic().write(row)) == "0111" + "100110"
-    # Ones take the lower part: [0.081, 0.081 + 0.729 * 0.9^5) = [0.081, 0.512), and 1/8 is in it.
-    sure = torch.tensor([0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9])
-    assert _text(Arithmetic(sure).write(row)) == "001"
-    assert len(Arithmetic().write(torch.zeros(8, dtype=torch.uint8))) == 4
 
 
 @looped("num, share", itertools.product([0, 1, 2, 7, 40, 300], [0.0, 1e-9, 0.01, 0.5, 0.9, 1.0]))
@@ -188,17 +149,6 @@ def test_unlikely_bits_are_dear() -> None:
     row = torch.ones(20, dtype=torch.uint8)
     assert len(Arithmetic(torch.full((20,), 1e-9)).write(row)) > 20 * 15
     assert len(Arithmetic(torch.full((20,), 1 - 1e-9)).write(row)) < 5
-
-
-def test_foreign_bits_are_refused() -> None:
-    row = torch.tensor([1, 0, 0, 1, 0, 0, 0, 0, 1, 0] * 5, dtype=torch.uint8)
-    bits = Arithmetic().write(row)
-    with pytest.raises(WireError):
-        Arithmetic().read(bits[:-1], 0, 50, torch.uint8)
-    over = bits.clone()
-    over[:6] = 1  # 63 ones among 50
-    with pytest.raises(WireError, match="63"):
-        Arithmetic().read(over, 0, 50, torch.uint8)
 
 
 @looped("coding", [Arithmetic(), Arithmetic(torch.linspace(0.05, 0.9, 12))])
