@@ -1,7 +1,6 @@
-"""The clock against times by hand: limits, what must be equal, cells that share an uplink, headers, resumes."""
+"""The clock against times by hand: limits, what must be equal, cells that share an uplink, headers."""
 
 import heapq
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,6 @@ import pytest
 
 from fedcomp.network.cell import fair_level, shared_uplink
 from fedcomp.network.headers import Header
-from fedcomp.network.traffic import segments
-from fedcomp.network.traffic.file import Traffic
 from fedcomp.network.traffic.rounds import Round, round_of
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.looped import looped
@@ -34,14 +31,6 @@ def test_two_clients_and_three_exchanges_by_hand() -> None:
     assert line["time/downlink"] - 0.275 == near(0.425)
     assert (line["time/compute"] - 0.1, line["time/uplink"] - 1.07) == (near(0.100), near(1.070))
     assert sum(line[f"time/{name}"] for name in ("downlink", "compute", "uplink")) == near(3.040, 1e-9)
-
-
-def test_a_resume_names_the_first_round_without_traffic(tmp_path: Path) -> None:
-    for last in (2, 4, 6):
-        segments.write_segment(tmp_path, Traffic(2, ((THREE_EXCHANGES,) * 2,)), last)
-    (tmp_path / "traffic-0000003-0000004.npz").unlink()
-    with pytest.raises(ValueError, match="has no traffic of round 3, but the run was at round 6"):
-        segments.resume(tmp_path, 6)
 
 
 def test_a_leg_of_no_bits_costs_nothing_and_an_empty_round_no_time() -> None:
@@ -117,14 +106,6 @@ def test_no_rate_is_above_its_limit_and_none_is_left_over() -> None:
         rate = np.minimum(limit, fair_level(limit, capacity))
         assert rate.sum() == pytest.approx(min(capacity, limit.sum()), rel=1e-12)
     assert fair_level(np.full(2, np.inf), np.inf) == np.inf
-
-
-def test_cells_do_not_disturb_each_other() -> None:
-    rates = ((np.inf, np.inf, 0, 0),) * 2
-    for cells, seconds in ((1, 3.0), (2, 2.0)):
-        one = clock(rates, cells=cells, capacity_bps=MBIT)
-        one.advance(legs((UP, [1_000_000, 2_000_000])))
-        assert one.server == pytest.approx(seconds, rel=1e-12)
 
 
 TLS = {"message": 22, "packet": 40, "payload": 1460}

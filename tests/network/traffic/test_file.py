@@ -61,42 +61,40 @@ def test_what_is_written_is_read(tmp_path: Path, repetitions: int) -> None:
     assert content(load(tmp_path / FILE), tmp_path) == (tmp_path / FILE).read_bytes()
 
 
-def test_segments_join_to_the_same_bytes_wherever_they_end(tmp_path: Path) -> None:
-    rounds = tuple(_round(seed) for seed in range(10))
-    whole = content(Traffic(9, (rounds,)), tmp_path)
-    for ends in ((10,), (1, 2, 3, 10), (5, 10)):
-        folder = tmp_path / str(ends)
-        folder.mkdir()
-        for first, last in zip((0, *ends), ends):
-            segments.write_segment(folder, Traffic(9, (rounds[first:last],)), last)
-        segments.join(folder)
-        assert [path.name for path in folder.iterdir()] == [FILE]
-        assert (folder / FILE).read_bytes() == whole
+def _write_segments(folder: Path, ends: tuple[int, ...]) -> tuple[Round, ...]:
+    """Segments that end with these rounds; the rounds of all."""
+    rounds = tuple(_round(seed) for seed in range(ends[-1]))
+    for first, last in zip((0, *ends), ends):
+        segments.write_segment(folder, Traffic(9, (rounds[first:last],)), last)
+    return rounds
+
+
+@pytest.mark.parametrize("ends", [(10,), (1, 2, 3, 10), (5, 10)])
+def test_segments_join_to_the_same_bytes_wherever_they_end(tmp_path: Path, ends: tuple[int, ...]) -> None:
+    rounds = _write_segments(tmp_path, ends)
+    segments.join(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert (tmp_path / FILE).read_bytes() == content(Traffic(9, (rounds,)), tmp_path, "whole.npz")
 
 
 @pytest.mark.parametrize(("gone", "missing"), [(0, 1), (1, 3)])
-def test_segments_with_a_gap_are_not_joined(tmp_path: Path, gone: int, missing: int) -> None:
-    rounds = tuple(_round(seed) for seed in range(6))
-    for first, last in ((0, 2), (2, 4), (4, 6)):
-        segments.write_segment(tmp_path, Traffic(9, (rounds[first:last],)), last)
+def test_segments_with_a_gap_are_refused(tmp_path: Path, gone: int, missing: int) -> None:
+    _write_segments(tmp_path, (2, 4, 6))
     sorted(tmp_path.iterdir())[gone].unlink()
     with pytest.raises(ValueError, match=rf"has no traffic of round {missing}, but of later rounds: put the missing"):
         segments.join(tmp_path)
+    says = rf"has no traffic of round {missing}, but the run was at round 6: put its traffic-\*.npz"
+    with pytest.raises(ValueError, match=says):
+        segments.resume(tmp_path, 6)
     assert len(list(tmp_path.iterdir())) == 2, "what is there is kept"
 
 
-def test_a_resume_drops_what_is_later_and_refuses_what_is_missing(tmp_path: Path) -> None:
-    rounds = tuple(_round(seed) for seed in range(6))
-    for first, last in ((0, 2), (2, 4), (4, 6)):
-        segments.write_segment(tmp_path, Traffic(9, (rounds[first:last],)), last)
+def test_a_resume_drops_what_is_later(tmp_path: Path) -> None:
+    rounds = _write_segments(tmp_path, (2, 4, 6))
     found = segments.resume(tmp_path, 4)
     assert found is not None
     assert _same(found, Traffic(9, (rounds[:4],)))
     assert len(list(tmp_path.iterdir())) == 2
-    (tmp_path / "traffic-0000001-0000002.npz").unlink()
-    says = r"has no traffic of round 1, but the run was at round 4: put its traffic-\*.npz"
-    with pytest.raises(ValueError, match=says):
-        segments.resume(tmp_path, 4)
     assert segments.resume(tmp_path, 0) is None
     assert not list(tmp_path.iterdir())
     save(tmp_path / FILE, Traffic(9, (rounds,)))
