@@ -45,15 +45,14 @@ def philox_torch(key: tuple[int, int] | Tensor, counter: Tensor) -> Tensor:
 
     `key` may also be a tensor [2, ...] that broadcasts against the counters, for keys that only the device knows.
     """
-    key0, key1 = key[0], key[1]
     c0, c1, c2, c3 = counter.unbind()
     for step in range(ROUNDS):  # the constants stay Python ints: tensors would be copied to the GPU
         first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        round0, round1 = (key0 + step * WEYL[0]) & MASK, (key1 + step * WEYL[1]) & MASK
+        round0, round1 = _round_key(key, step)
         c0, c1 = ((second >> 32) & MASK) ^ c1 ^ round0, second & MASK
         c2, c3 = ((first >> 32) & MASK) ^ c3 ^ round1, first & MASK
     return torch.stack((c0, c1, c2, c3))
 
 
-def _round_key(key: tuple[Any, Any], step: int) -> tuple[Any, Any]:
+def _round_key(key: Any, step: int) -> tuple[Any, Any]:
     return (key[0] + step * WEYL[0]) & MASK, (key[1] + step * WEYL[1]) & MASK

@@ -17,8 +17,6 @@ from fedcomp.wire.coding.contract import (
 )
 from fedcomp.wire.coding.packed_bytes import WORD, bits_of, bytes_of, float_of, integers_of, pack_bits, unpack_bits
 
-FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.float64: 64}
-
 
 @dataclass(frozen=True)
 class Unsigned(Coding):
@@ -74,7 +72,7 @@ class Float(Coding):
     @property
     def width(self) -> int:
         """Bits per entry."""
-        return FLOAT_WIDTH[self.dtype]
+        return 8 * self.dtype.itemsize
 
     def fixed_bits(self, num: int) -> int:
         return num * self.width
@@ -86,7 +84,8 @@ class Float(Coding):
         """Every float fits."""
 
     def write(self, row: Tensor) -> Tensor:
-        return unpack_bits(bytes_of(row.contiguous().view(WORD[self.width // 8]), self.width // 8))
+        size = self.dtype.itemsize
+        return unpack_bits(bytes_of(row.contiguous().view(WORD[size]), size))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         packed = pack_bits(take_bits(bits, start, num * self.width))
