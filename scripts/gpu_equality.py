@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,14 +103,7 @@ def waits_of(work: Callable[[], Any]) -> dict[str, int]:
     """Operations for which the host waits while `work` runs on CUDA, by the place in the package that asks for them."""
     seen: collections.Counter[str] = collections.Counter()
 
-    def note(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         if "prototype feature" in str(message):  # what torch says when the mode is set first
             return
         inside = [frame for frame in traceback.extract_stack() if "/fedcomp/" in frame.filename]

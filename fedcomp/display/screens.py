@@ -6,11 +6,6 @@ import os
 import sys
 from typing import Any, TextIO
 
-BAR_SECONDS = 0.1
-NOTEBOOK_SECONDS = 0.25
-LINE_SECONDS = 5.0
-LINE_SECONDS_EVALUATED = 1.0
-
 
 class Screen:
     """Draws progress; this class shows nothing.
@@ -37,7 +32,7 @@ class Screen:
 class Bar(Screen):
     """A bar with round, metrics and time left, drawn with rich. `stream`: a terminal."""
 
-    seconds = seconds_evaluated = BAR_SECONDS
+    seconds = seconds_evaluated = 0.1
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -75,8 +70,7 @@ class Bar(Screen):
 class Lines(Screen):
     """Plain lines for log files. `stream`: where they are printed."""
 
-    seconds = LINE_SECONDS
-    seconds_evaluated = LINE_SECONDS_EVALUATED
+    seconds, seconds_evaluated = 5.0, 1.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,7 +90,7 @@ class Lines(Screen):
 class NotebookBar(Screen):
     """A bar in the output of a cell."""
 
-    seconds = seconds_evaluated = NOTEBOOK_SECONDS
+    seconds = seconds_evaluated = 0.25
 
     def __init__(self) -> None:
         self._handle: Any = None

@@ -173,13 +173,9 @@ def _change(name: str, one: float | None, other: float | None) -> str:
 
 def _agreement(one: Sequence[Line], other: Sequence[Line]) -> tuple[int | None, bool]:
     """(last round up to which the records are equal apart from seconds, whether all of them is)."""
-    until, same = None, True
-    for mine, its in zip(one, other):
-        if comparable(mine) != comparable(its):
-            same = False
-            break
-        until = int(mine["round"])
-    return until, same and len(one) == len(other)
+    equal = [comparable(mine) == comparable(its) for mine, its in zip(one, other)]
+    shared = equal.index(False) if False in equal else len(equal)
+    return int(one[shared - 1]["round"]) if shared else None, shared == len(one) == len(other)
 
 
 def _show(found: RunDifferences, one: Path, other: Path) -> None:

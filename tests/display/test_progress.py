@@ -13,7 +13,7 @@ import pytest
 
 from fedcomp.display import progress as module
 from fedcomp.display.progress import Progress
-from fedcomp.display.screens import LINE_SECONDS, Lines, NotebookBar, in_notebook, screen_for
+from fedcomp.display.screens import Lines, NotebookBar, in_notebook, screen_for
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 
@@ -110,7 +110,7 @@ def test_a_round_reads_the_clock_once_and_draws_only_when_a_redraw_is_due(clock:
         progress.advance(round)
     assert clock.num_reads == before + 1000
     assert stream.getvalue() == ""
-    clock.now += LINE_SECONDS
+    clock.now += Lines.seconds
     progress.advance(1000)
     assert stream.getvalue().startswith("round 1000/1000")
 

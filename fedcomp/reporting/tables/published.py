@@ -30,10 +30,6 @@ charge participants with what idle clients receive.
 """
 
 
-RECORDED = {"downlink": "downlink_per_receiver"}
-"""What a rate is called in the record, where that is another name."""
-
-
 @dataclass(frozen=True)
 class Printed:
     """One row of a paper's table.
@@ -196,7 +192,7 @@ def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
     """RATES of a group, as the papers count (`paper/`, true where a paper counts no other) or true."""
 
     def rate(run: RecordedRun, way: str) -> float:
-        key = f"bpp/{RECORDED.get(way, way)}"
+        key = f"bpp/{'downlink_per_receiver' if way == 'downlink' else way}"
         value = last(f"{prefix}{key}")(run)
         value = last(key)(run) if value is None else value
         return math.nan if value is None else value
