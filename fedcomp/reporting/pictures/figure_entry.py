@@ -104,6 +104,14 @@ def parse(entry: Any) -> Figure:
     for key in ("y", "beside", "without", "order"):
         if key in options:
             options[key] = _keys(options["name"], key, entry[key])
+    for key, kinds in {"x": str, "panel": str | None}.items():
+        if not isinstance(entry.get(key, ""), kinds):
+            raise ValueError(
+                f"figure {options['name']!r}: {key} is {entry[key]!r}, but must be a key such as test/loss"
+            )
+    for key in ("average", "log_x", "log_y"):
+        if not isinstance(entry.get(key), bool | None):
+            raise ValueError(f"figure {entry['name']!r}: {key} is {entry[key]!r}, but must be true or false")
     if options.get("x") in SHORT:
         options = {"kind": "curve"} | options | {"x": SHORT[options["x"]]}
     for key in ("xlim", "ylim"):

@@ -102,6 +102,9 @@ def test_curves_averages_and_variances_of_fedscalar(make_run: MakeRun, tmp_path:
         ({"name": "a", "y": "b", "colour": 1}, "'colour', allowed are name, y, x"),
         ({"name": "a", "y": "b", "kind": "pie"}, "allowed are last, curve, variance"),
         ({"name": "a", "y": "b", "lines": {"d": "x"}}, "lines are"),
+        ({"name": "a", "y": "b", "x": ["round"]}, ", but must be a key such as test/loss"),
+        ({"name": "a", "y": "b", "panel": ["c"]}, ", but must be a key such as test/loss"),
+        ({"name": "a", "y": "b", "log_y": "yes"}, "log_y is 'yes', but must be true or false"),
         ({"name": "cep", "kind": "circle", "y": "theta/0"}, "a circle lies in a plane of 2 metrics, but y has 1"),
     ],
 )
