@@ -41,7 +41,7 @@ def qualities(runs: Iterable[RecordedRun]) -> list[Metric]:
     """
     every = list(runs)
     entries = [entry for run in every for entry in figure_entries(run) if isinstance(entry, dict)]
-    axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
+    axes = [entry.get(name) for entry in entries for name in ("x", "panel")]  # as they are written: lists too
     judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
     keys = [key for key in recorded(judged) if key.startswith("test/") or key == MSE]

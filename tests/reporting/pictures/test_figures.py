@@ -112,9 +112,11 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
     with pytest.raises(ValueError, match=said):
         parse(entry)
     make_run("sign", 0, [0.1, 0.5], config={"figures": [entry, {"name": "empty", "kind": "curve", "y": "nothing"}]})
-    drawn, notes = pictures(group(read_runs([tmp_path])))
+    runs = read_runs([tmp_path])
+    drawn, notes = pictures(group(runs))
     assert drawn == []
     assert said in notes[0]
+    assert [one.key for one in content.qualities(runs)] == ["test/accuracy", "test/loss"]
     assert notes[1].startswith("figure 'empty' is empty: no finished run has nothing (there are: ")
 
 
