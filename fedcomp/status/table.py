@@ -133,8 +133,8 @@ def _progress(row: StatusRow, bars: bool) -> str:
     running = [run for run in row.runs if run.state == "running"]
     words = " ".join(f"{run.round}/{run.rounds}" for run in running[:3]) + (" …" if len(running) > 3 else "")
     if not running:
-        words = f"{100 * row.progress:.0f} %"
-    filled = round(BAR * row.progress)
+        words = f"{100 if row.progress == 1 else min(99, round(100 * row.progress))} %"
+    filled = int(BAR * row.progress)
     return f"{'━' * filled}{'╌' * (BAR - filled)} {words}" if bars else words
 
 

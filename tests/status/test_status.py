@@ -6,12 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedcomp.cli import entry_points
 from fedcomp.records.run_folder import owned
 from fedcomp.status.__main__ import main
-from fedcomp.status.runs import run_states
-from fedcomp.status.table import counts, rows
+from fedcomp.status.runs import RunState, RunStates, run_states
+from fedcomp.status.table import counts, render, rows
 from tests.looped import looped
 from tests.records.synthetic_runs import write_run
 from tests.refused import one_line_error
@@ -145,6 +146,12 @@ def test_the_screen_and_the_exit_status(grid: Path, capsys) -> None:
     assert "1 run: 1 done" in capsys.readouterr().out
     assert main([str(grid / "nowhere")]) == 2
     assert "is no folder" in capsys.readouterr().err
+
+
+def test_what_is_not_done_is_below_100_percent(capsys) -> None:
+    run = RunState(Path("c/seed=0"), 0, {}, "", "interrupted", round=999, rounds=1000)
+    Console(width=120).print(render(RunStates([run]), bars=True))
+    assert "╌ 99 %" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("width", [80, 120])
