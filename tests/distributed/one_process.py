@@ -56,7 +56,7 @@ def every_dtype(data: Any, row: Tensor) -> Any:
 
 
 def of_trees(share: Any) -> dict[str, Any]:
-    """Results of `Clients.run` for cohorts that are fewer chunks than processes, and more."""
+    """Results of `Clients.map_clients` for cohorts that are fewer chunks than processes, and more."""
     found = {}
     for clients, chunk_size in TREES:
         sim = share(world.simulation(ALGORITHM, chunk_size=chunk_size))

@@ -51,43 +51,34 @@ import whole_numba
 """
 
 
+def _start(script: str, folder: Path) -> subprocess.Popen[str]:
+    """A process that runs the script among the folder's modules, and compiles into it."""
+    command, environment = [sys.executable, "-B", "-c", script], os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
 @pytest.mark.thorough
 def test_a_change_of_what_is_inlined_compiles_again(tmp_path: Path) -> None:
     """numba itself would go on with the old part: it compares the file of the caller alone."""
     (tmp_path / "whole_numba.py").write_text(WHOLE)
     for added in (1, 1, 5):
         (tmp_path / "parts_numba.py").write_text(PARTS.format(added))
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", FOLDER], cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
-        assert done.stdout.strip() == str(1 + added), done.stderr
+        printed, said = _start(FOLDER, tmp_path).communicate(timeout=120)
+        assert printed.strip() == str(1 + added), said
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 @pytest.mark.thorough
 def test_a_function_apart_is_called_and_compiling_is_said_once(tmp_path: Path) -> None:
-    """The second process loads both functions, of which one jumps to the other, and says nothing."""
+    """One of two processes compiles; the other, and a later one, load both functions, and say nothing."""
     (tmp_path / "apart_numba.py").write_text(APART)
-    run = [sys.executable, "-B", "-c", CALLER]
-    for hits in (0, 1):
-        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
-        assert done.stdout.split() == ["10.0", str(hits)], done.stderr
-        assert done.stderr.count("compiling kernels") == 1 - hits
-
-
-@pytest.mark.thorough
-def test_of_two_processes_one_compiles(tmp_path: Path) -> None:
-    """The other waits for it and loads."""
-    (tmp_path / "apart_numba.py").write_text(APART)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-B", "-c", CALLER], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for _ in range(2)
-    ]
-    assert sorted(done.communicate(timeout=120)[0].split()[1] for done in started) == ["0", "1"]
+    together = [_start(CALLER, tmp_path) for _ in range(2)]
+    ended = [process.communicate(timeout=120) for process in together]
+    ended = [*sorted(ended), _start(CALLER, tmp_path).communicate(timeout=120)]
+    for hits, (printed, said) in zip((0, 1, 1), ended, strict=True):
+        assert printed.split() == ["10.0", str(hits)], said
+        assert said.count("compiling kernels") == 1 - hits
 
 
 def test_every_source_counts(tmp_path: Path) -> None:

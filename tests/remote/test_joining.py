@@ -101,10 +101,13 @@ def test_connections_that_cannot_be_accepted_are_an_error(monkeypatch: pytest.Mo
         Door(HERE, KEY).next(20)
 
 
+def _words(root: Path) -> list[str]:
+    return ["experiment=quickstart", "num_clients=3", f"output_root={root}", "wire=tcp", "quiet=true"]
+
+
 def test_a_run_that_resumes_from_the_checkpoint_before_waits_for_patience_alone(tmp_path: Path) -> None:
     """The server was killed while it replaced its last one; and a run of its own number begins only once."""
-    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path}", "wire=tcp", "quiet=true"]
-    config, said, waits = compose(words), list[str](), list[float | None]()
+    config, said, waits = compose(_words(tmp_path)), list[str](), list[float | None]()
     place, end = RunPlace(config), ServerEnd(HERE, KEY)
     end.gather = lambda num, run, number, wait: waits.append(wait)  # type: ignore[method-assign]
     simulation, _ = build_simulation(config, torch.device("cpu"))
@@ -261,8 +264,7 @@ class Ended:
 
 
 def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
-    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path}", "wire=tcp", "quiet=true"]
-    folder = RunPlace(compose(words)).path / "client_1"
+    folder = RunPlace(compose(_words(tmp_path))).path / "client_1"
     path, config_hash = folder / "checkpoint.pt", folder.parent.parent.name
 
     def joined(number: str, *more: str) -> Hello:
@@ -272,7 +274,7 @@ def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
             said.append(hello)
             return Ended(hello, number)
 
-        join(compose([*words, *more]), 1, connect, lambda line: None)
+        join(compose([*_words(tmp_path), *more]), 1, connect, lambda line: None)
         return said[0]
 
     assert joined("a5").number is None
@@ -292,16 +294,16 @@ def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
 
 
 def test_a_client_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
-    words = ["experiment=quickstart", "num_clients=3", f"output_root={tmp_path / 'runs'}", "wire=tcp", "quiet=true"]
+    config = compose(_words(tmp_path / "runs"))
     for client, line in ((1, "no"), (7, "there is no client 7")):
         with pytest.raises(ValueError, match=line):
-            join(compose(words), client, raising(Gone("no")), lambda line: None)
+            join(config, client, raising(Gone("no")), lambda line: None)
         assert list(tmp_path.iterdir()) == []
-    folder = RunPlace(compose(words)).path / "client_1"
+    folder = RunPlace(config).path / "client_1"
     folder.mkdir(parents=True)
     keep_number(folder, "a5")
     with pytest.raises(Gone):
-        join(compose(words), 1, raising(Gone("no")), lambda line: None)
+        join(config, 1, raising(Gone("no")), lambda line: None)
     assert number_of(folder) == "a5"
 
 
