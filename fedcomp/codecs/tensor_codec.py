@@ -100,13 +100,11 @@ class TensorCodec:
             ValueError: it is no tensor of real numbers, or empty; or what is remembered is of another size, or would
                 not be finite.
         """
-        if not isinstance(tensor, Tensor) or not tensor.numel():
-            given = (
-                f"not of shape {tuple(tensor.shape)}"
-                if isinstance(tensor, Tensor)
-                else f"but is a {type(tensor).__name__}"
-            )
-            raise ValueError(f"what is sent must be a tensor of one entry or more, {given}")
+        wanted = "what is sent must be a tensor of one entry or more"
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{wanted}, but is a {type(tensor).__name__}")
+        if not tensor.numel():
+            raise ValueError(f"{wanted}, not of shape {tuple(tensor.shape)}")
         if tensor.is_complex():
             raise ValueError(f"what is sent must be real, and this tensor is {tensor.dtype}: send torch.view_as_real")
         x = tensor.detach().reshape(1, -1).to(torch.float32)

@@ -15,8 +15,6 @@ import numpy as np
 from fedcomp.network.traffic.rounds import NUMBER, ROW, TO_ALL, TO_COHORT, TO_LISTED, Round, Template
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
-Ids = np.ndarray
-
 
 @dataclass
 class Exchange:
@@ -30,7 +28,7 @@ class Exchange:
     down: np.ndarray
     work: np.ndarray
     up: np.ndarray
-    once: list[tuple[int, Ids]] = field(default_factory=list)
+    once: list[tuple[int, np.ndarray]] = field(default_factory=list)
 
 
 def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
@@ -70,7 +68,7 @@ def exchange_numbers(template: Template) -> list[int]:
     return numbers
 
 
-def rows(one: Round, cohort: Ids) -> Iterator[tuple[int, int, Ids, np.ndarray]]:
+def rows(one: Round, cohort: np.ndarray) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     """(kind, who, clients, amounts [L]) of each leg; of a broadcast the amount is [1], its bits in all."""
     listed, varying = iter(one.listed), iter(one.varying)
     for leg in one.template:
@@ -82,14 +80,14 @@ def rows(one: Round, cohort: Ids) -> Iterator[tuple[int, int, Ids, np.ndarray]]:
         yield leg.kind, leg.who, ids, amounts
 
 
-def _send(exchange: Exchange, bits: int, receivers: Ids, multicast: bool) -> None:
+def _send(exchange: Exchange, bits: int, receivers: np.ndarray, multicast: bool) -> None:
     if multicast and len(receivers) and bits:
         exchange.once.append((bits, receivers))
     elif not multicast:
         exchange.down[receivers] += bits
 
 
-def _relay(exchange: Exchange, kind: int, amounts: np.ndarray, ids: Ids, multicast: bool) -> None:
+def _relay(exchange: Exchange, kind: int, amounts: np.ndarray, ids: np.ndarray, multicast: bool) -> None:
     """What reaches client i are the messages of all others; once, M messages, or M - 1 of them by XOR."""
     total = int(amounts.sum())
     if not multicast:

@@ -14,12 +14,12 @@ from fedcomp.wire import Ledger
 MARKS = {DOWN_PHASE: "↓", WORK_PHASE: "w", UP_PHASE: "↑"}
 
 
-def traffic_of(simulation: Simulation, num_rounds: int | None = None) -> tuple[Traffic, Ledger]:
+def traffic_of(simulation: Simulation) -> tuple[Traffic, Ledger]:
     """What the rounds sent, and the ledger's counts."""
     ledger, recorder = Ledger(), TrafficRecorder(len(simulation.shards.sizes))
     recorder.attach(ledger)
     state = simulation.init()
-    for index in range(num_rounds or simulation.rounds):
+    for index in range(simulation.rounds):
         state, _ = simulation.round(index, state, ledger)
     return recorder.take_segment(), ledger
 

@@ -92,9 +92,8 @@ class Digits(Coding):
         beyond = []
         for part in blocks(digits):
             for start, rest in zip((0, exact), _pieces(numbers[part], size, self.base**exact), strict=False):
-                base = rest.new_full(
-                    (), self.base
-                )  # a GPU replaces division by a Python number by multiplication with its rounded inverse
+                # A GPU replaces division by a Python number by multiplication with its rounded inverse.
+                base = rest.new_full((), self.base)
                 for place in range(start, min(start + exact, num)):
                     above = (rest / base).floor_()
                     digits[part, place] = torch.sub(rest, above, alpha=self.base)
