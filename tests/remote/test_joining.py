@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +78,15 @@ def test_no_greeting_keeps_the_servers_process() -> None:
         door.close("enough")
 
 
-def test_the_server_ends_and_tells_those_who_wait() -> None:
-    for content, line in (({"stop": "its disk is full"}, "it stops: its disk is full"), ({"end": True}, "has ended")):
-        end, refused = ServerEnd(HERE, KEY), list[str]()
-
-        def late(end: ServerEnd = end, refused: list[str] = refused) -> None:
-            try:
-                ClientEnd(end.address, KEY, Hello(0, RUN))
-            except Gone as error:
-                refused.append(str(error))
-
-        waiting = threading.Thread(target=late, daemon=True)
-        waiting.start()
+@looped("content, line", [({"stop": "its disk is full"}, "it stops: its disk is full"), ({"end": True}, "has ended")])
+def test_the_server_ends_and_tells_those_who_wait(content: dict[str, Any], line: str) -> None:
+    end = ServerEnd(HERE, KEY)
+    with ThreadPool(1) as pool:
+        late = pool.apply_async(ClientEnd, (end.address, KEY, Hello(0, RUN)))
         until_somebody_came(end)
         end.close(**content)
-        waiting.join(20)
-        assert line in refused[0]
+        with pytest.raises(Gone, match=line):
+            late.get(20)
 
 
 def test_connections_that_cannot_be_accepted_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
