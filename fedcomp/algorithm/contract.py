@@ -268,7 +268,7 @@ class Algorithm(CheckedOptions, ABC):
 
     @property
     def servers_metrics(self) -> tuple[str, ...]:
-        """Names of its metrics with one value a client that follow from what the server holds, not the client."""
+        """Names of its metrics, of any shape, that follow from what the server holds: between processes it has them."""
         return ()
 
     @property

@@ -23,7 +23,7 @@ class SentMessages:
     names: set[str] = field(default_factory=set)
 
     def noted(self, name: str, before: Memory, found: tuple[Tensor, Memory]) -> tuple[Tensor, Memory]:
-        """`found`, what a compressor with the memory `before` made of the message: (a vector [D], its new memory).
+        """`found`, what a compressor with the memory `before` made of the message: (a tensor, its new memory).
 
         Raises ValueError: an earlier message of the round has this name, and so the same draws.
         """

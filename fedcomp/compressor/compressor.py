@@ -262,7 +262,8 @@ class Compressor:
         if tuple(x.shape) != wanted or x.dtype != torch.float32:
             raise ValueError(
                 f"{self.group}: what is sent is {x.dtype} {tuple(x.shape)}, but must be torch.float32 {wanted}: a row "
-                "for each sender, of all entries that `common.layers` says"
+                "for each sender, of all entries that `common.layers` says; whole tensors of a model are sent by a "
+                "`Fragment` (fedcomp/algorithm/updates/fragments.py)"
             )
 
     def _known(self, common: SharedKnowledge) -> SharedKnowledge:

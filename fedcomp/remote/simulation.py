@@ -214,5 +214,11 @@ def check_possible(simulation: Simulation) -> None:
     """Raise ValueError if processes cannot make this run."""
     if isinstance(simulation.model, TaskModel):
         raise ValueError("wire=tcp is for networks: the objective of this task needs the samples of all clients")
+    if simulation.algorithm.personalised:
+        name = simulation.algorithm.config_name
+        raise ValueError(
+            f"wire=tcp: algorithm={name} has a model for each client, which its own samples judge, and no process has "
+            "the samples of all: simulate it, with wire=counted or packed"
+        )
     if simulation.per_client is not None:
         raise ValueError("wire=tcp: evaluation=per_client needs the samples of all clients; take evaluation=pooled")

@@ -24,6 +24,7 @@ from tests.algorithm.conformance_cases import CASES
 from tests.check.test_noninterference import ServerPeeks
 from tests.conformance.algorithm import AlgorithmCase
 from tests.forked import context
+from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.raising import raising
 from tests.remote.ends import HERE, KEY, PATIENCE, RUN, bytes_of, gathered, gathering, over_tcp, until
 
@@ -201,3 +202,13 @@ def test_what_processes_cannot_make_is_refused(capsys) -> None:
     for seconds in ("0", "-1", "inf", "nan"):
         assert main(["--key", "unused", "--listen", "nowhere", f"--patience={seconds}"]) == 2
         assert "--patience=" in capsys.readouterr().err
+
+
+class Personal(FedAvg):
+    personalised = True
+
+
+def test_a_method_with_personal_models_is_not_sent_from_one_evaluation_to_the_other() -> None:
+    parts = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Dense())
+    with pytest.raises(ValueError, match="^wire=tcp: algorithm=test_remote has a model for each client, .* simulate"):
+        check_possible(world.simulation(Personal(*parts)))

@@ -11,6 +11,8 @@ from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
 from fedcomp.algorithm.models import Models
+from fedcomp.algorithm.updates.decoded_messages import send_decoded
+from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.check import world
 from fedcomp.wire import Field, Ledger, Payload
 from fedcomp.wire.coding import Float
@@ -33,6 +35,14 @@ class Own(FedAvg):
             ctx.send_up("more", self.uplink, state.theta, state.uplink, cohort)
         if self.what == "same name":
             ctx.send_down("update", self.downlink, state.theta, state.downlink, cohort)
+        if self.what == "same decoded":
+            send_decoded("update", Compressor(Dense()), torch.ones(cohort.size, len(state.theta)), cohort, ctx)
+        if self.what == "same fragment":
+            whole = Fragment.of(ctx.clients.tensors, lambda tensor: True)
+            whole.send_down("update", self.downlink, state.theta, state.downlink, ctx)
+        if self.what == "decoded memory":
+            x = torch.ones(cohort.size, len(state.theta))
+            send_decoded("more", Compressor(Sign(), ErrorFeedback()), x, cohort, ctx)
         new, metrics = super().round(state, cohort, ctx)
         if self.what == "begun anew":
             begun = self.uplink.init(world.NUM_CLIENTS, state.theta)
@@ -90,9 +100,12 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
         ("old memory", "has the compressor's memory from before the message 'update', so that error feedback adds"),
         ("begun anew", "memory before the message 'more' is not that of the state, nor is the one after it in the new"),
         ("same name", "^two messages of a round are called 'update', so that their codecs draw the same numbers"),
+        ("same decoded", "^two messages of a round are called 'update'"),
+        ("same fragment", "^two messages of a round are called 'update'"),
+        ("decoded memory", "^compressor.feedback must be none: the algorithm remembers at the clients what was sent"),
         ("taken name", "a metric cannot be called round, which is something else in metrics.jsonl"),
         ("taken folder", "metric cannot be called test/accuracy, .* another name, such as own/test_accuracy"),
-        ("1-d", r"compressor: what is sent is torch.float32 \(39,\), but must be torch.float32 \(3, 39\)"),
+        ("1-d", r"compressor: what is sent is torch.float32 \(39,\), but must be torch.float32 \(3, 39\).*`Fragment`"),
         ("other name", "evaluation_models must return a dict of Models by name, of which `test` is the main one"),
         ("one model", r"test has parameters \(39,\) and statistics \(0,\), but K models are \[K, D\]"),
         ("no theta", "the state of Own has no theta and stats that are the model to test"),

@@ -29,10 +29,15 @@ def check_decodable(name: str, uplink: Compressor) -> None:
 
 
 def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context, relay: bool = False) -> Tensor:
-    """Clients send x [M, D] in the message called `name`; what the server, with `relay` everybody, decodes of each."""
-    common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_decodable`: no memory
+    """Clients send x [M, D] in the message called `name`; what the server, with `relay` everybody, decodes of each.
+
+    Raises ValueError: `check_decodable`, which a method calls in its `__post_init__` too, to say so before the first
+    round; or an earlier message of the round has this name.
+    """
+    check_decodable("the algorithm", uplink)
+    common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # no memory
     payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     received = ctx.link.up(payload)
     decoded = uplink.decode(ctx.link.relay(received) if relay else received, common)
     uplink.check_finite(ctx.link, x, payload, decoded, common)
-    return decoded
+    return ctx.sent.noted(name, nothing, (decoded, nothing))[0]

@@ -3,7 +3,7 @@
 Shape legend: M rows, D parameters, d of a fragment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -26,7 +26,12 @@ class Fragment:
     @classmethod
     def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> "Fragment":
         """The tensors for which `belongs` is true."""
-        return cls(ParameterSubset.of(tensors, belongs), tuple(tensor for tensor in tensors if belongs(tensor)))
+        return cls.at(tensors, {place for place, tensor in enumerate(tensors) if belongs(tensor)})
+
+    @classmethod
+    def at(cls, tensors: Sequence[ParameterTensor], places: Collection[int]) -> "Fragment":
+        """The tensors with these numbers, from 0, in the order of the model."""
+        return cls(ParameterSubset.at(tensors, places), tuple(tensors[place] for place in sorted(places)))
 
     @classmethod
     def of_factor(cls, tensors: Sequence[ParameterTensor], role: str) -> "Fragment":
@@ -42,7 +47,8 @@ class Fragment:
     ) -> tuple[Tensor, Memory]:
         """As `Context.send_up`, for x [M, d]."""
         known, sender_key = self._known(ctx.common(name, cohort)), ctx.sender_key(name)
-        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, sender_key)
+        found = self.own(uplink).send_up(x, memory, cohort, ctx.link, known, sender_key)
+        return ctx.sent.noted(name, memory, found)
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context
@@ -50,7 +56,8 @@ class Fragment:
         """As `Context.send_down`, for x [d] to all clients."""
         sender = ctx.server(x)
         known, sender_key = self._known(ctx.common(name, sender)), ctx.sender_key(name)
-        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, sender_key)
+        found = self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, sender_key)
+        return ctx.sent.noted(name, memory, found)
 
     def _known(self, common: SharedKnowledge) -> SharedKnowledge:
         return replace(common, layers=self.part.layers)
@@ -82,10 +89,7 @@ def fragments_of(tensors: Sequence[ParameterTensor], num: int, pattern: str) -> 
             smallest = sizes.index(min(sizes))
             groups[smallest].add(index)
             sizes[smallest] += tensors[index].size
-    return tuple(
-        Fragment(ParameterSubset.at(tensors, indices), tuple(tensors[index] for index in sorted(indices)))
-        for indices in groups
-    )
+    return tuple(Fragment.at(tensors, indices) for indices in groups)
 
 
 def _cuts(sizes: Sequence[int], num: int) -> list[int]:
