@@ -41,8 +41,8 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
         inclusion = participation.inclusion(num_clients, index)
         if not isinstance(inclusion, Tensor) or inclusion.dtype != torch.float64 or inclusion.shape != (num_clients,):
             raise ValueError(f"{name}: inclusion must return float64 [{num_clients}], a probability for each client")
-        if not bool(((inclusion > 0) & (inclusion <= 1)).all()):
-            raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in (0, 1]")
+        if not bool(((inclusion >= 0) & (inclusion <= 1)).all()):
+            raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in [0, 1]")
         with no_global_draws(name):
             cohort, again = (participation.sample(Key(("first cohorts", index)), importance, index) for _ in range(2))
         if not isinstance(cohort, Cohort):
@@ -52,6 +52,12 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
             raise ValueError(
                 f"{name} drew clients {listed(cohort.clients)}, and by the same key {listed(again.clients)}: a resumed "
                 f"run would have other cohorts; {KEYED}, and keep nothing on self"
+            )
+        never = cohort.ids[inclusion[cohort.ids] == 0].tolist()
+        if never:
+            raise ValueError(
+                f"{name} drew clients {listed(never)} for round {index}, although its inclusion says that they cannot "
+                "be in it: it must return the probability that a client is drawn"
             )
         if cohort.size < num_clients and bool((inclusion == 1).all()) and not scaled:
             raise ValueError(
@@ -73,7 +79,7 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
 
 
 def _check_frequencies(participation: Participation, name: str, importance: Tensor, rounds: int) -> None:
-    """Say if a client is not drawn as often as the rule's `inclusion` says, over trial cohorts of many rounds."""
+    """Say if a client is never there, or not drawn as often as the rule's `inclusion` says, in many trial cohorts."""
     drawn, expected, variance = (torch.zeros(len(importance), dtype=torch.float64) for _ in range(3))
     for draw in range(TRIAL_COHORTS):
         index = draw % rounds
@@ -81,6 +87,11 @@ def _check_frequencies(participation: Participation, name: str, importance: Tens
         drawn[participation.sample(Key(("trial cohorts", draw)), importance, index).ids] += 1
         expected += inclusion
         variance += inclusion * (1 - inclusion)
+    never = (expected == 0).nonzero()[:, 0].tolist() if rounds <= TRIAL_COHORTS else []
+    if never:
+        log.warning(
+            f"warning: {name}: by its inclusion clients {listed(never)} take part in no round", extra={"note": True}
+        )
     wrong = (drawn - expected).abs() > FAR * variance.sqrt() + 1
     if bool(wrong.any()):
         client = int(wrong.nonzero()[0])

@@ -23,7 +23,10 @@ class Participation(ABC):
 
     @abstractmethod
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
-        """[N] float64 in (0, 1]: the probability that a client is in the cohort of round `round_index`."""
+        """[N] float64 in [0, 1]: the probability that a client is in the cohort of round `round_index`.
+
+        0 is a client that is away in this round, such as one that is asleep; it has to come in another one.
+        """
 
     @abstractmethod
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:

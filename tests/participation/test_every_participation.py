@@ -25,6 +25,7 @@ PARTICIPATIONS = [
     Bernoulli({"low": 0.3, "high": 1.0, "seed": 0}),
 ]
 EQUAL = torch.ones(NUM_CLIENTS, dtype=torch.float64)
+ONE_AWAY = torch.tensor([0.5, 0.5, 0.5, 0, 0.5, 0.5, 0.5], dtype=torch.float64)
 UNEQUAL = torch.tensor([5.0, 1, 2, 9, 3, 4, 8], dtype=torch.float64)
 ROUNDS = 4000
 
@@ -257,11 +258,23 @@ class Own(Participation):
         return self.cohort(round_index) if callable(self.cohort) else self.cohort
 
 
+class Asleep(Participation):
+    """Client i sleeps where i + round is a multiple of 3; all others come."""
+
+    def inclusion(self, num_clients, round_index=0):
+        return ((torch.arange(num_clients) + round_index) % 3 > 0).double()
+
+    def sample(self, key, importance, round_index=0):
+        awake = self.inclusion(len(importance), round_index).nonzero()[:, 0]
+        return Cohort.of(awake.tolist(), importance[awake] / importance[awake].sum())
+
+
 def of(clients, weight):
     return Cohort.of(clients, torch.tensor(weight))
 
 
 HALF = torch.tensor([0.5, 0.5])
+TWO_ALONE = torch.tensor([0, 1, 0, 0, 0, 1, 0], dtype=torch.float64)
 SAYS = "the participation drew clients"
 
 
@@ -302,7 +315,8 @@ def test_sound_rules_pass_without_a_word(rule, caplog: pytest.LogCaptureFixture)
         (Own(drawn_globally), r"draws from torch's global generator"),
         (Own(drawn_anew), r"drew clients \[1, 3\], and by the same key \[2, 4\]: a resumed run would have other"),
         (Own(inclusion=0.5), r"inclusion must return float64 \[7\]"),
-        (Own(inclusion=EQUAL * 2), r"inclusion returned \[2.0, .* but probabilities are in \(0, 1\]"),
+        (Own(inclusion=EQUAL * 2), r"inclusion returned \[2.0, .* but probabilities are in \[0, 1\]"),
+        (Own(inclusion=ONE_AWAY), r"drew clients \[3\] for round 0, although its inclusion says that they cannot"),
         (Own(inclusion=EQUAL), r"drew 2 of 7 clients, although its inclusion says that all take part"),
     ],
 )
@@ -331,6 +345,11 @@ def test_a_client_that_is_not_drawn_as_often_as_the_rule_says_is_said(caplog: py
         (ThreeOfSeven(inclusion=EQUAL / 4), "of 300 trial cohorts, where its inclusion says 75"),
         (ThreeOfSeven(inclusion=EQUAL * 3 / 7), ""),
         (Own(lambda index: of((index % 7,), [1.0]), inclusion=EQUAL / 7), ""),  # they take turns
+        (Asleep(), ""),
+        (
+            Own(of((1, 5), [0.5, 0.5]), inclusion=TWO_ALONE),
+            "by its inclusion clients [0, 2, 3, 4, 6] take part in no round",
+        ),
     ]:
         caplog.clear()
         check_draws(rule, NUM_CLIENTS, 70)
