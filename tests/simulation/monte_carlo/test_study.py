@@ -231,7 +231,7 @@ def test_a_round_that_cannot_go_together_is_run_one_after_another_and_said_once(
     caplog.clear()
     assert MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {})).vmapped is None
     (line,) = [record.message for record in caplog.records]
-    assert line.startswith("repetitions run one after another: Cannot access data pointer of Tensor")
+    assert line == "repetitions run one after another: bits that depend on data"
 
 
 @dataclass(frozen=True)
