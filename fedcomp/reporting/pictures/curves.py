@@ -77,7 +77,8 @@ def scatter(groups: Sequence[RunGroup], metric: Metric) -> Picture | None:
 def slug(text: str) -> str:
     """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`, at most NAME_LENGTH long.
 
-    A longer one ends in a hash instead, so that two that begin alike are two files; one of other letters alone is it.
+    A longer one ends in a hash instead, so that two that begin alike are two files. A text of other letters alone
+    becomes a hash.
     """
     whole = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
     if 0 < len(whole) <= NAME_LENGTH or not text:

@@ -1,5 +1,6 @@
 """The code of sparse vectors of signed levels by D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1."""
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +12,10 @@ from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import nonzero_indices
 
-COMPILED_FROM = 1 << 15
+COMPILED_FROM = 1 << 13
 """Entries per row from which a CPU counts bits in compiled code (importing numba takes half a second)."""
+ENTRIES_AT_ONCE = 1 << 17
+"""Entries of shorter rows that a CPU counts at once, so that what it computes of them stays small."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,17 @@ class RunLength(Coding):
         return None if num else 1
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        if data.device.type != "cpu" or data.shape[1] < COMPILED_FROM:
+        if data.device.type != "cpu":
             return self._bits(data, count)
-        counts = [data.shape[1]] * len(data) if count is None else count.tolist()
-        sent = [self._long_row_bits(row[:num]) for row, num in zip(data, counts, strict=True)]
-        return torch.tensor(sent, dtype=torch.int64)
+        if data.shape[1] >= COMPILED_FROM and not is_safe():
+            from fedcomp.wire.coding import run_length_numba
+
+            sizes = [data.shape[1]] * len(data) if count is None else count.tolist()
+            rows = (row[:num].numpy() for row, num in zip(data, sizes, strict=True))
+            return torch.tensor([run_length_numba.row_bits(row, self.levels) for row in rows], dtype=torch.int64)
+        at_once = max(1, ENTRIES_AT_ONCE // max(1, data.shape[1]))
+        counts = itertools.repeat(None) if count is None else count.split(at_once)
+        return torch.cat([self._bits(*part) for part in zip(data.split(at_once), counts)])
 
     def check(self, row: Tensor) -> None:
         check_within(row, 0, 2 * self.levels + 1)
@@ -69,13 +78,6 @@ class RunLength(Coding):
         indices = nonzero_indices((row ^ self.levels).bool())
         signed = row[indices].to(torch.int64) - self.levels
         return indices.diff(prepend=indices.new_full((1,), -1)), signed
-
-    def _long_row_bits(self, row: Tensor) -> int:
-        if is_safe():
-            return int(self._bits(row[None], None))
-        from fedcomp.wire.coding import run_length_numba
-
-        return run_length_numba.row_bits(row.numpy(), self.levels)
 
     def _bits(self, data: Tensor, count: Tensor | None) -> Tensor:
         """As `bits`, without synchronisation: the index of the previous nonzero level is a running maximum."""

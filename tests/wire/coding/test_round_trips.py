@@ -94,9 +94,11 @@ def test_compiled_counts_of_run_lengths_are_those_of_the_twin(levels: int, zeros
     generator = torch.Generator().manual_seed(levels)
     data = torch.randint(0, 2 * levels + 1, (2, 70_001), generator=generator, dtype=torch.int16)
     data[torch.rand(2, 70_001, generator=generator) < zeros] = levels
-    compiled = RunLength(levels).bits(data)
-    monkeypatch.setattr(run_length, "COMPILED_FROM", 1 << 30)
-    assert torch.equal(compiled, RunLength(levels).bits(data))
+    counts = None, torch.tensor([70_001, 33])
+    compiled = [RunLength(levels).bits(data, count) for count in counts]
+    monkeypatch.setattr(run_length, "COMPILED_FROM", 1 << 30)  # and a row at a time
+    assert all(torch.equal(RunLength(levels).bits(data, count), one) for count, one in zip(counts, compiled))
+    assert RunLength(levels).bits(data[:0]).tolist() == []
 
 
 CPU = torch.device("cpu")
