@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option, explain
 from fedcomp.config.comments import comments_of, read
 from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.loading import folders_of
+from fedcomp.config.overrides import each_value, has_several_values
 from fedcomp.core.choices import default_choices
 from fedcomp.core.folders import CONF
 from fedcomp.core.validate import did_you_mean
@@ -76,13 +76,9 @@ def show_help(words: Sequence[str], folders: Sequence[Path]) -> None:
 
 def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
     """The overrides with the first of several values each, and those that had several; search ranges are left out."""
-    single, first_of_several = [], []
-    for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
-        if not override.is_sweep_override():
-            single.append(word)
-        elif not override.is_interval_sweep():
-            first_of_several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
-    return [*single, *first_of_several], first_of_several
+    several = [word for word in words if has_several_values(word)]
+    firsts = [first for word in several if (first := each_value(word)[0]) != word]
+    return [*(word for word in words if word not in several), *firsts], firsts
 
 
 def show_experiments(folders: Sequence[Path]) -> None:

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override
 from hydra.errors import HydraException
 
 from fedcomp.config.errors.slips import no_choice, together
@@ -144,6 +144,14 @@ def has_several_values(word: str) -> bool:
     """Whether the override is for a grid: `seed=0,1`, `seed='range(3)'`; False if Hydra cannot parse it."""
     override = _parsed(word)
     return override is not None and override.is_sweep_override()
+
+
+def each_value(word: str) -> list[str]:
+    """The override with one value each: `seed=0,1` -> `seed=0`, `seed=1`; unchanged if it lists no values."""
+    override = _parsed(word)
+    if override is None or not override.is_discrete_sweep() or isinstance(override.value(), Glob):
+        return [word]
+    return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()] or [word]
 
 
 def _is_group(override: Override) -> bool:

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, check_keys, check_kind
+from fedcomp.config.overrides import each_value
 from fedcomp.config.schema import with_contents
 from fedcomp.network.links.contract import Network
 
@@ -34,19 +35,16 @@ class NamedNetwork:
 
 
 def networks(words: Sequence[str], config_dir: Path | None = None) -> list[NamedNetwork]:
-    """Every combination of the comma-separated values of `network=` and `network.<option>=`.
+    """Every combination of the values, as in a grid, of `network=` and `network.<option>=`.
 
     Args:
         config_dir: of networks of one's own.
     Raises:
         ValueError: an unknown network or option, a wrong value, a deadline, or no network.
     """
-    choices = [
-        [f"{key}={value}" for value in _values(text)] for key, _, text in (word.partition("=") for word in words)
-    ]
     if not any(word.startswith("network=") for word in words):
         raise ValueError("no network: give network=<name>, such as network=lte; fedcomp --help network lists them")
-    return [_one(tuple(chosen), config_dir) for chosen in itertools.product(*choices)]
+    return [_one(tuple(chosen), config_dir) for chosen in itertools.product(*map(each_value, words))]
 
 
 def _one(words: tuple[str, ...], config_dir: Path | None) -> NamedNetwork:
@@ -63,15 +61,3 @@ def _one(words: tuple[str, ...], config_dir: Path | None) -> NamedNetwork:
     node = OmegaConf.to_container(config.network, resolve=True)
     assert isinstance(node, dict)
     return NamedNetwork(words, network, with_contents({str(key): value for key, value in node.items()}))
-
-
-def _values(text: str) -> list[str]:
-    """The parts between commas that are in no bracket."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "[{(") - (character in "]})")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts

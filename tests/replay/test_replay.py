@@ -141,6 +141,15 @@ def test_what_a_partial_replay_writes_is_of_an_unfinished_run(fedcomp: Fedcomp, 
     assert found == {"seed=0": ("finished", 5), "seed=7": ("interrupted", 2)}
 
 
+def test_values_are_read_as_those_of_a_grid() -> None:
+    assert [one.words[1] for one in networks(["network=lte", "network.rtt_s=range(1,3)"])] == [
+        "network.rtt_s=1",
+        "network.rtt_s=2",
+    ]
+    with pytest.raises(ValueError, match="several values"):
+        networks(["network=lte", "network.rtt_s=range(1,1)"])
+
+
 def test_commas_in_brackets_belong_to_a_value() -> None:
     words = ["network=cell_20", "network.cells=2", "network.capacity_bps=[1e7,2e7],3e7", "network.up_bps=1e6,2e6"]
     found = networks(words)
