@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import Coding, bits_for
+from fedcomp.wire.coding.contract import Coding, WireError, bits_for
 from fedcomp.wire.coding.fixed import Unsigned
 
 
@@ -49,16 +49,24 @@ class Shortest(Coding):
     def write(self, row: Tensor) -> Tensor:
         if not len(row):
             return self.choice.write(row)
-        each = [_length(coding, row) for coding in self.codings]
-        best = each.index(min(each))
+        best = self._shortest(row)
         choice = self.choice.write(torch.tensor([best], device=row.device))
         return torch.cat((choice, self.codings[best].write(row)))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         if not num:
             return self.codings[0].read(bits, start, 0, dtype)
-        chosen, start = self.choice.read(bits, start, 1, torch.int64)
-        return self.codings[int(chosen)].read(bits, start, num, dtype)
+        one, start = self.choice.read(bits, start, 1, torch.int64)
+        chosen = int(one)
+        row, end = self.codings[chosen].read(bits, start, num, dtype)
+        if (best := self._shortest(row)) != chosen:
+            raise WireError(f"a row in coding {chosen}, which is to be in coding {best}, as that is shorter")
+        return row, end
+
+    def _shortest(self, row: Tensor) -> int:
+        """The number of the coding that takes the fewest bits."""
+        each = [_length(coding, row) for coding in self.codings]
+        return each.index(min(each))
 
 
 def _length(coding: Coding, row: Tensor) -> int:
