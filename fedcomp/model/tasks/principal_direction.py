@@ -7,11 +7,19 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.ranges import checked
 from fedcomp.random.keys import Key
+
+
+COPIES = 3
+"""Matrices of features by features that are held at a time."""
+ALL_BELOW = 500
+"""Features below which the other eigenvectors cost nothing worth avoiding."""
 
 
 class PrincipalDirection:
@@ -24,7 +32,7 @@ class PrincipalDirection:
     bits are counted for it. It lies in the model's statistics.
 
     Attributes:
-        principal: [F] float64 v1. values: [F] float64 all eigenvalues of A, ascending.
+        principal: [F] float64 v1.
     """
 
     kind = "principal_direction"
@@ -39,8 +47,7 @@ class PrincipalDirection:
         moment, mean = _moments(train, self.dim)
         self.mean = mean.float() if centre == "global" else torch.empty(0)
         self.num_stats = len(self.mean)
-        self.values, vectors = torch.linalg.eigh(moment - mean.outer(mean) if centre == "global" else moment)
-        self.principal = vectors[:, -1]
+        self.principal = _top_eigenvector(moment - mean.outer(mean) if centre == "global" else moment)
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """w drawn uniformly from [0, 1]^F and divided by its length; the inputs' mean [F] where it is subtracted."""
@@ -57,8 +64,25 @@ class PrincipalDirection:
         return {"distance": off.square().sum() / w.square().sum()}
 
 
+def _top_eigenvector(matrix: Tensor) -> Tensor:
+    """[F] of a symmetric matrix [F, F], both float64: by Lanczos iteration where all eigenvectors would take minutes."""
+    dim = len(matrix)
+    if dim < ALL_BELOW:
+        return torch.linalg.eigh(matrix).eigenvectors[:, -1]
+    from scipy.sparse.linalg import eigsh
+
+    _, vectors = eigsh(matrix.numpy(), k=1, v0=np.random.default_rng(dim).standard_normal(dim))
+    return torch.from_numpy(vectors[:, 0])
+
+
 def _moments(train: Iterable[Tensor], dim: int) -> tuple[Tensor, Tensor]:
     """Second moments [F, F] and mean [F] of all inputs, summed over batches in float64."""
+    needed, free = 8 * dim**2 * COPIES, free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise ValueError(
+            f"model=principal_direction compares with the eigenvector of a matrix of {dim} x {dim} numbers, which needs "
+            f"{needed / 2**30:,.1f} GiB, but {free / 2**30:.1f} GiB are free: take a dataset with fewer features"
+        )
     moment, total, num = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64), 0
     for x in train:
         rows = x.flatten(1)

@@ -14,6 +14,7 @@ from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
 from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.compressor import Compressor
 from fedcomp.dataset.tables.vectors import load
+from fedcomp.model.tasks import principal_direction
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
@@ -64,8 +65,17 @@ def test_correlation_of_equal_clients_is_its_largest() -> None:
     assert float(one_round(sim).metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
 
 
+def test_the_eigenvector_of_many_features_is_numpys(monkeypatch) -> None:
+    x = torch.randn(40, 30, generator=torch.Generator().manual_seed(1))
+    top = PrincipalDirection((30,), [x]).principal
+    monkeypatch.setattr(principal_direction, "ALL_BELOW", 0)
+    other = PrincipalDirection((30,), [x]).principal
+    assert abs(float(top @ other)) == pytest.approx(1, abs=1e-12)
+
+
 test_wrong_options = refused(
     [
+        (lambda: PrincipalDirection((3, 10**4, 10**4), []), "a matrix of 300000000 x 300000000 numbers, which needs"),
         (lambda: PowerIteration(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
         (lambda: PrincipalDirection((2,), [], "client"), "model.centre=client must be one of none, global"),
         (lambda: KMeans(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
