@@ -15,7 +15,6 @@ from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.ranges import checked
 from fedcomp.random.keys import Key
 
-
 COPIES = 3
 """Matrices of features by features that are held at a time."""
 ALL_BELOW = 500
@@ -65,7 +64,7 @@ class PrincipalDirection:
 
 
 def _top_eigenvector(matrix: Tensor) -> Tensor:
-    """[F] of a symmetric matrix [F, F], both float64: by Lanczos iteration where all eigenvectors would take minutes."""
+    """[F] of a symmetric matrix [F, F], both float64: by Lanczos iteration where all of them would take minutes."""
     dim = len(matrix)
     if dim < ALL_BELOW:
         return torch.linalg.eigh(matrix).eigenvectors[:, -1]
@@ -80,7 +79,7 @@ def _moments(train: Iterable[Tensor], dim: int) -> tuple[Tensor, Tensor]:
     needed, free = 8 * dim**2 * COPIES, free_bytes(torch.device("cpu"))
     if needed > free:
         raise ValueError(
-            f"model=principal_direction compares with the eigenvector of a matrix of {dim} x {dim} numbers, which needs "
+            f"model=principal_direction compares with the eigenvector of a matrix of {dim} x {dim} numbers; that takes "
             f"{needed / 2**30:,.1f} GiB, but {free / 2**30:.1f} GiB are free: take a dataset with fewer features"
         )
     moment, total, num = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64), 0

@@ -75,7 +75,7 @@ def test_the_eigenvector_of_many_features_is_numpys(monkeypatch) -> None:
 
 test_wrong_options = refused(
     [
-        (lambda: PrincipalDirection((3, 10**4, 10**4), []), "a matrix of 300000000 x 300000000 numbers, which needs"),
+        (lambda: PrincipalDirection((3, 10**4, 10**4), []), "a matrix of 300000000 x 300000000 numbers; that takes"),
         (lambda: PowerIteration(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
         (lambda: PrincipalDirection((2,), [], "client"), "model.centre=client must be one of none, global"),
         (lambda: KMeans(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
