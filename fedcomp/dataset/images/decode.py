@@ -9,8 +9,10 @@ from PIL import Image, UnidentifiedImageError
 from fedcomp.core.ranges import Whole
 
 Side = Annotated[int | None, Whole(meaning="pixels a side; null for no resizing")]
-GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
-"""Pillow's modes of images with one channel, transparency aside."""
+GREY = {"1", "L", "LA", "La"}
+"""Pillow's modes of images with one channel of 8 bits at most, transparency aside."""
+SIXTEEN_BITS = {"I;16", "I;16L", "I;16B", "I;16N"}
+"""Its modes of grey images of 16 bits, which it also opens as I: PNG before Pillow 10.3, and PGM."""
 
 
 def stack(names: Sequence[str], opened: Callable[[int], Image.Image], size: int | None) -> tuple[np.ndarray, str]:
@@ -21,7 +23,7 @@ def stack(names: Sequence[str], opened: Callable[[int], Image.Image], size: int 
         opened: number -> the picture.
         size: pixels a side to resize to (bilinear); None where all are of one size already.
     Raises:
-        ValueError: a picture that cannot be read, sizes that differ, or too little memory.
+        ValueError: a picture that cannot be read, or without a known range, sizes that differ, or too little memory.
     """
     from fedcomp.dataset.images.image import check_fits
 
@@ -31,9 +33,10 @@ def stack(names: Sequence[str], opened: Callable[[int], Image.Image], size: int 
     for row, name in enumerate(names):
         try:
             with opened(row) as file:
-                if not coloured and file.mode not in GREY:
+                eight = _in_eight_bits(file, name)
+                if not coloured and eight.mode not in GREY:
                     coloured = name
-                image = file.convert("RGB")
+                image = eight.convert("RGB")
         except (UnidentifiedImageError, OSError) as error:
             raise ValueError(f"image {name} cannot be read ({error}): repair or delete it") from None
         if size is not None:
@@ -48,6 +51,17 @@ def stack(names: Sequence[str], opened: Callable[[int], Image.Image], size: int 
             )
         pixels[row] = np.asarray(image)
     return pixels, coloured
+
+
+def _in_eight_bits(image: Image.Image, name: str) -> Image.Image:
+    """The picture, or of a grey one of 16 bits its higher 8; Pillow's own conversion takes 255 for all above it."""
+    if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(
+            f"image {name} has 32 bits a pixel, whose range it does not say: save it as grey of 8 or 16 bits"
+        )
+    return image
 
 
 def num_channels(channels: int | None, coloured: str) -> int:

@@ -97,7 +97,10 @@ def _two_folders(
     test_classes, test_samples, test_coloured = read(base / test)
     if classes != test_classes:
         differ = ", ".join(sorted(set(classes) ^ set(test_classes))[:5])
-        raise ValueError(f"{base}: '{train}' and '{test}' must hold the same class folders, but differ in: {differ}")
+        raise ValueError(
+            f"{base}: '{train}' and '{test}' must hold the same class folders, but differ in: {differ}; give both each "
+            f"of them, or hold images of one out by dataset.folder={base / train} dataset.test_fraction=0.2"
+        )
     if train_samples.x.shape[1:] != test_samples.x.shape[1:]:
         shapes = [f"{x.shape[1]}x{x.shape[2]}" for x in (train_samples.x, test_samples.x)]
         raise ValueError(f"{base}: images of '{train}' are {shapes[0]}, of '{test}' {shapes[1]}; set dataset.size")
@@ -198,7 +201,7 @@ def _cached(folder: Path, paths: Sequence[str], size: int | None) -> tuple[np.nd
 
 def _fingerprint(paths: Sequence[str], size: int | None) -> str:
     """Changes when a file is added, removed, renamed or written to, also if its time is then set back."""
-    digest = blake2b(repr(size).encode(), digest_size=16)
+    digest = blake2b(f"{size}, 16 bits as 8".encode(), digest_size=16)
     for path in paths:
         stat = os.stat(path)
         digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode())

@@ -154,6 +154,22 @@ def test_grey_images_have_one_channel(tmp_path):
         image_folder.load(folder=str(tmp_path), channels=2)
 
 
+@pytest.mark.parametrize("kind", ["png", "tif", "pgm"])
+def test_grey_images_of_16_bits_keep_their_higher_8(tmp_path, kind):
+    """Not 255 for all that is above it. Of 32 bits no file says what is white."""
+    grey = (np.arange(20, dtype=np.uint16) * 3276).reshape(4, 5)
+    for name in ("cat/a", "cat/b", "dog/a", "dog/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(grey).save(tmp_path / f"{name}.{kind}")
+    dataset = image_folder.load(folder=str(tmp_path), test_fraction=0.5)
+    assert dataset.input_shape == (1, 4, 5)
+    assert torch.equal(dataset.train.x[0, :, :, 0], torch.from_numpy((grey // 256).astype(np.uint8)))
+    for wide in (grey.astype(np.int32), grey.astype(np.float32)):
+        Image.fromarray(wide).save(tmp_path / "dog" / "c.tif")
+        with pytest.raises(ValueError, match=r"image .*dog/c.tif has 32 bits a pixel, .*: save it as grey of 8 or 16"):
+            image_folder.load(folder=str(tmp_path), test_fraction=0.5)
+
+
 @pytest.mark.parametrize(
     ("link", "to", "line"),
     [
