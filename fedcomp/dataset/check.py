@@ -100,6 +100,9 @@ def _check_types(dataset: Dataset) -> None:
             raise ValueError(f"{where}: {name} requires gradients, which are those of the model: give {name}.detach()")
     if not is_whole(dataset.num_outputs) or dataset.num_outputs < 1:
         raise ValueError(f"{where}: num_outputs is {dataset.num_outputs!r}, but must be a whole number, 1 or more")
+    if not isinstance(dataset.class_names, (tuple, list)):
+        kind = type(dataset.class_names).__name__
+        raise ValueError(f"{where}: class_names is a {kind}, but must be a tuple of words, or () for none")
     if not all(isinstance(name, str) for name in dataset.class_names):
         raise ValueError(
             f"{where}: class_names are {list(dataset.class_names)}, but must be words: tuple(map(str, ...))"

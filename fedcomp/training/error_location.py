@@ -6,6 +6,7 @@ else is an error in code: of the user's own compressor, algorithm, model or data
 
 import contextlib
 import linecache
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 FEDCOMP = (PACKAGE, PACKAGE.parent / "hydra_plugins")
 STANDARD = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 INSTALLED = ("site-packages", "dist-packages")
+RAISES = re.compile(r"(^|[:;])\s*raise ")
+"""A line of code that raises an error, alone or behind an `if`."""
 
 
 class CodeError(ValueError):
@@ -103,7 +106,7 @@ def _place(error: BaseException) -> Place:
 def _is_refusal(error: BaseException, by_user: bool = False) -> bool:
     """Whether somebody raised the error on purpose to refuse something: this package, or a user's `raise`."""
     place = _raised_at(error)
-    raised = place.in_user_code and place.code.startswith("raise ")
+    raised = place.in_user_code and RAISES.search(place.code) is not None
     return isinstance(error, (ValueError, MemoryError)) and (raised or (place.in_fedcomp and not by_user))
 
 

@@ -71,6 +71,7 @@ def test_good_datasets_pass():
             r"dataset=mine: train.y is class 1 \('b'\) in all 4 samples, so that there is nothing to tell apart",
         ),
         (replace(CLASSES, class_names=("a", "b\nc")), r"class 'b\\nc' contains '\\n', but must be one line of text"),
+        (replace(CLASSES, class_names=None), r"class_names is a NoneType, but must be a tuple of words, or"),
         (replace(CLASSES, class_names=(0, 1)), r"dataset=mine: class_names are \[0, 1\], but must be words"),
         (
             with_train(CLASSES, y=torch.eye(2)[CLASSES.train.y]),

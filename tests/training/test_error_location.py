@@ -39,6 +39,7 @@ class Failing(Codec):
     def __post_init__(self):
         if self.when == "refusal":
             raise ValueError("compressor.when=refusal must be something else")
+        if self.when == "behind": raise ValueError("compressor.when=behind must be something else")
         if self.when == "init":
             self.missing
     def encode(self, x, common, sender_key):
@@ -112,6 +113,7 @@ def test_three_lines_and_the_whole_in_the_log(fedcomp, tmp_path, capsys, own, wo
     ("when", "line"),
     [
         ("refusal", "compressor.when=refusal must be something else"),
+        ("behind", "compressor.when=behind must be something else"),
         ("late", "entries must be small"),
         ("int", "Failing.encode returned int, but must return a fedcomp.wire.Payload"),
     ],

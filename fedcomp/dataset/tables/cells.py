@@ -46,8 +46,9 @@ class Cells:
         if not file.is_file():
             raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
         header, body, lines = _parquet(file) if file.suffix == ".parquet" else _csv(file, delimiter)
-        if len(set(header)) < len(header):
-            raise ValueError(f"{file} names a column twice: {', '.join(header)}; each needs its own name")
+        twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+        if twice:
+            raise ValueError(f"{file} names a column twice: {', '.join(twice)}; each needs its own name")
         if rows is not None and rows > len(body):
             raise ValueError(f"dataset.rows is {rows}, but {file} has only {len(body)} rows")
         for line, cells in zip(lines[:rows], body):

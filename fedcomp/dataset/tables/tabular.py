@@ -61,9 +61,11 @@ def tabular_dataset(
     else:
         train, test = np.flatnonzero(~np.array(is_test)), np.flatnonzero(is_test)
     features = _imputed(features, train, feature_names)
-    offset, scale = _statistics(features[train], scaling, feature_names, constant)
+    instead = "leave it out of features"
+    offset, scale = _statistics(features[train], scaling, feature_names, instead, constant)
     if task == "regression":
-        target_offset, target_scale = _statistics(target[train, None], target_scaling, ["the target"])
+        instead = "take another one, or dataset.target_scaling=none"
+        target_offset, target_scale = _statistics(target[train, None], target_scaling, ["the target"], instead)
         labels = torch.from_numpy((target[:, None] - target_offset) / target_scale).to(torch.float32)
     else:
         labels = torch.from_numpy(target.astype(np.int64))
@@ -97,9 +99,9 @@ def _imputed(columns: np.ndarray, train: np.ndarray, names: Sequence[str]) -> np
 
 
 def _statistics(
-    columns: np.ndarray, scaling: Scaling, names: Sequence[str], constant: Constant = "refused"
+    columns: np.ndarray, scaling: Scaling, names: Sequence[str], instead: str, constant: Constant = "refused"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What to subtract from each column, and what to divide it by."""
+    """What to subtract from each column, and what to divide it by. `instead`: what to do where it is refused."""
     if scaling == "none":
         return np.zeros(columns.shape[1]), np.ones(columns.shape[1])
     if scaling == "min_max":
@@ -111,9 +113,7 @@ def _statistics(
         return np.where(same, columns[0], offset), np.where(same, 1.0, scale)
     for name, first, refused in zip(names, columns[0], same):
         if refused:
-            raise ValueError(
-                f"{name} is {first:g} in every training row and cannot be scaled: leave it out of features"
-            )
+            raise ValueError(f"{name} is {first:g} in every training row and cannot be scaled: {instead}")
     return offset, scale
 
 

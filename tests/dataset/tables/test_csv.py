@@ -109,7 +109,8 @@ def test_a_byte_order_mark_and_blanks_do_no_harm(tmp_path):
         ({"test_fraction": 1}, r"dataset.test_fraction=1 must be a number in \[0, 1\)"),
         ({"test_fraction": "some"}, r"dataset.test_fraction=some must be"),
         ({"rows": 1, "test_fraction": 0.5}, r"1 row cannot be split"),
-        ({"features": ["sex=male"], "rows": 1}, r"sex=male is 1 in every training row and cannot be scaled"),
+        ({"features": ["sex=male"], "rows": 1}, r"sex=male is 1 in every training row and cannot be scaled: leave"),
+        ({"rows": 1, "scaling": "none"}, r"the target is .* cannot be scaled: take another one, or dataset.target"),
     ],
 )
 def test_errors_name_the_argument_and_the_remedy(folder, options, line):
@@ -125,7 +126,7 @@ def test_errors_name_the_argument_and_the_remedy(folder, options, line):
         ("age,bmi\n1,2\n\n\n3,x\n", r"table.csv, line 5, column 'bmi' \(dataset.target\): 'x' is no number"),
         ("age,bmi\n1,2\n,3\n", r"table.csv, line 3, column 'age': '' is no number"),
         ("age,bmi\n1,2,3\n", r"table.csv, line 2: 3 cells, but the header names 2 columns"),
-        ("age,bmi,age\n1,2,3\n", r"names a column twice"),
+        ("age,bmi,age\n1,2,3\n", r"names a column twice: age; each"),
         ("age,bmi\n", r"table.csv has no rows"),
         ("", r"table.csv has no rows"),
         ("\x00\x80", r"table.csv is no CSV file in UTF-8"),
