@@ -35,20 +35,30 @@ def within(key: str, folders: Collection[str]) -> bool:
     return bool(key)
 
 
+def part_names(targets: Sequence[object]) -> list[str]:
+    """What parts of one folder are called: by their module's name, which is their config's; of a module with several
+    of them by their class too, `mine.First` and `mine.Last`.
+    """
+    short = {str(target): part_name(target) for target in targets}
+    times = Counter(short.values())
+    own = {target: name if times[name] == 1 else ".".join(target.split(".")[-2:]) for target, name in short.items()}
+    return [own[str(target)] for target in targets]
+
+
 def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
     """A short name for each config, made of what differs.
 
-    The parts (`_target_`) that differ, by their module's name, which is their config's name, a compressor with its
-    first setting if that is a number; and, among the configs with the same parts, the settings that differ:
-    `topk fraction=0.03`, `sign`, `sign lr=0.1`. Where downlinks differ too, arrows tell the ways apart: `sign ↑↓`,
-    `topk ↑ fraction=0.03 sign ↓`. A single config is named by its algorithm and compressors.
+    The parts (`_target_`) that differ, by their names, a compressor with its first setting if that is a number; and,
+    among the configs with the same parts, the settings that differ: `topk fraction=0.03`, `sign`, `sign lr=0.1`. Where
+    downlinks differ too, arrows tell the ways apart: `sign ↑↓`, `topk ↑ fraction=0.03 sign ↓`. A single config is named
+    by its algorithm and compressors.
 
     Args:
         flats: the configs, without what shall not be in a name.
         panels: of each config, the picture it stands in: what differs only between pictures (another learning rate on
             another dataset) is not in a name either. Empty: one picture.
     """
-    parts = [{key: part_name(value) for key, value in flat.items() if key.endswith("_target_")} for flat in flats]
+    parts = _parts(flats)
     mates = _clusters(panels or [None] * len(flats))
     shown = {key for mate in mates for key in _differing([parts[index] for index in mate])}
     if all(len(mate) == 1 for mate in mates):
@@ -69,6 +79,16 @@ def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
                 ]
             )
     return [name or "run" for name in names]
+
+
+def _parts(flats: Sequence[Flat]) -> list[dict[str, str]]:
+    """Of each config, its parts by name."""
+    parts: list[dict[str, str]] = [{} for _ in flats]
+    for key in dict.fromkeys(key for flat in flats for key in flat if key.endswith("_target_")):
+        having = [index for index, flat in enumerate(flats) if key in flat]
+        for index, name in zip(having, part_names([flats[index][key] for index in having])):
+            parts[index][key] = name
+    return parts
 
 
 def distinct(names: Sequence[str], places: Sequence[object] = ()) -> list[str]:

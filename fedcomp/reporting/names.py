@@ -4,9 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from fedcomp.core.folders import part_name
 from fedcomp.core.validate import reads_as_number
-from fedcomp.reporting.labels import Flat, distinct, labels, short_keys, show_value, within
+from fedcomp.reporting.labels import Flat, distinct, labels, part_names, short_keys, show_value, within
 from fedcomp.reporting.presets import with_preset
 
 SETTINGS = ("dataset", "model", "partition", "num_clients", "case", "network")
@@ -65,7 +64,8 @@ def _column(flats: Sequence[Flat], folder: str) -> list[str]:
     """Of each config, the folder's part by name and, where others have the same part, the settings that differ."""
     inside = [{key: value for key, value in flat.items() if within(key, {folder})} for flat in flats]
     target = f"{folder}._target_"
-    parts = [part_name(own[target]) if target in own else "" for own in inside]
+    named = iter(part_names([own[target] for own in inside if target in own]))
+    parts = [next(named) if target in own else "" for own in inside]
     varying = {}
     for part in set(parts):
         same = [own for own, its in zip(inside, parts) if its == part]

@@ -63,6 +63,7 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
     "configs, names",
     [
         ([{"compressor": TOPK_PART}, {"compressor": SIGN_PART}], ["topk fraction=0.03", "sign"]),
+        ([{"compressor": {"_target_": f"mine.{name}"}} for name in ("First", "Last")], ["mine.First", "mine.Last"]),
         ([{"a": {"_target_": TOPK, "fraction": f}, "lr": 0.1} for f in (0.03, 0.1)], ["fraction=0.03", "fraction=0.1"]),
         (
             [ONE_SIGN, ONE_TOPK, {"compressor": SIGN_PART, "downlink": TOPK_PART}],
