@@ -250,13 +250,13 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     }
     algorithm = build(config.algorithm)
     wanted = _open_parameters(algorithm)
-    _refuse_unused(config, set(constructors) - wanted)
     if isinstance(algorithm, functools.partial):
         try:
             algorithm = algorithm(**{name: make() for name, make in constructors.items() if name in wanted})
         except TypeError as error:  # the algorithm does not have this option
             raise build_error(error, config.algorithm) from error
     check_kind(config.algorithm, algorithm, Algorithm)
+    _refuse_unused(config, algorithm.config_name, set(constructors) - wanted)
     if algorithm.solver is not None:  # of the group, or of the algorithm's own YAML
         check_kind(config.client, algorithm.solver, LocalSolver)
         _check_solver(algorithm.solver)
@@ -295,15 +295,16 @@ def _open_parameters(algorithm: Any) -> set[str]:
     return set(inspect.signature(algorithm.func).parameters) - set(algorithm.keywords)
 
 
-def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
+def _refuse_unused(config: DictConfig, algorithm: str, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
         given = changes(group, config[group])
         if given:
-            default = default_choice(group)
-            algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
-            raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
+            raise ValueError(
+                f"algorithm={algorithm} has no use for {', '.join(given)}: leave {group} at its default, "
+                f"{default_choice(group)}"
+            )
 
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:

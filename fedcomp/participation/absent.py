@@ -48,12 +48,13 @@ class AbsentOfFile(WithoutAbsent):
     def __init__(self, drawn: Participation, path: str, contents: str | None = None) -> None:
         if not path:
             raise ValueError("participation.path is empty: give the absent.json of a run between processes")
+        absent = read_absent(Path(path))
         if contents is not None and contents != fingerprint(path):
             raise ValueError(
                 f"participation.contents={contents} is not the fingerprint of {path}: the file has changed; leave "
                 "participation.contents out"
             )
-        super().__init__(drawn, read_absent(Path(path)))
+        super().__init__(drawn, absent)
 
     def check(self, num_clients: int) -> None:
         """As the rule's; and the file's clients must be of this run."""

@@ -35,8 +35,8 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
     Args:
         partial: take unfinished runs, up to the last round that was recorded.
     Raises:
-        ValueError: it is unfinished, recorded no traffic, had a deadline, the model's files are others now, or the
-            network has too few clients.
+        ValueError: it is unfinished, recorded no traffic, had a deadline, its config lacks something, the model's files
+            are others now, or the network has too few clients.
     """
     if run.state == "unreadable":
         raise ValueError(f"{run.folder}: {run.error}")
@@ -44,6 +44,8 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
         raise ValueError(f"{run.folder} has no record: {RECORD} is missing or empty")
     if not run.finished and not partial:
         raise ValueError(f"{run.folder} is {run.state}: finish it first, or give --partial for the rounds so far")
+    if lacking := [key for key in ("model", "seed") if key not in run.config]:
+        raise ValueError(f"{run.folder / CONFIG} is no config of a run: {lacking[0]} is missing")
     options = yaml.safe_load((run.folder / CONFIG).read_bytes())["model"]  # with the modules of classes
     if str(options.get("_target_")).startswith("fedcomp."):  # what others name is not imported
         check_model(run.folder, options, {})

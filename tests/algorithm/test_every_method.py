@@ -48,13 +48,14 @@ from tests.rounds import one_round, rounds
 SOME = "participation=uniform participation.num_participants=3"
 COINS = "participation=bernoulli participation.probability=1.0 participation.schedule={50: 0.5}"
 REFUSED = [
-    ("fedscalar compressor=topk", "FedScalar has no use for compressor=topk: leave compressor at its default, dense"),
-    ("fedscalar compressor@downlink=sign", "FedScalar has no use for downlink=sign: leave downlink at its default"),
-    ("fedscalar server.lr=0.5", "FedScalar has no use for server.lr=0.5: leave server at its default, sgd"),
-    ("fedscalar downlink.feedback=error", "FedScalar has no use for downlink.feedback=error: leave downlink"),
-    ("fedbif server=adam", "FedBiF has no use for"),
-    ("decomfl client.momentum=0.5", "DeComFL has no use for client.momentum=0.5"),
-    ("fedkseed client.schedule=cosine", "FedKSeed has no use for client.schedule=cosine"),
+    ("fedscalar compressor=topk", "algorithm=fedscalar has no use for compressor=topk: leave compressor at"),
+    ("fedscalar compressor@downlink=sign", "algorithm=fedscalar has no use for downlink=sign: leave downlink"),
+    ("fedscalar server.lr=0.5", "algorithm=fedscalar has no use for server.lr=0.5: leave server at its default, sgd"),
+    ("fedscalar downlink.feedback=error", "algorithm=fedscalar has no use for downlink.feedback=error: leave downlink"),
+    ("dasha downlink=randk", "algorithm=dasha has no use for downlink=randk"),
+    ("fedbif server=adam", "algorithm=fedbif has no use for"),
+    ("decomfl client.momentum=0.5", "algorithm=decomfl has no use for client.momentum=0.5"),
+    ("fedkseed client.schedule=cosine", "algorithm=fedkseed has no use for client.schedule=cosine"),
     ("decomfl precision=bf16", "algorithm=decomfl takes differences of nearly equal losses, which precision=bf16"),
     ("fedkseed precision=bf16", "algorithm=fedkseed takes differences of nearly equal losses"),
     ("fedkseed +algorithm.weight_decay=0.1", "algorithm.weight_decay"),

@@ -103,8 +103,12 @@ def test_what_cannot_be_replayed(fedcomp: Fedcomp, tmp_path: Path, capsys, monke
 def test_runs_without_a_record_or_a_config(fedcomp: Fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*SMALL, "network=fixed", f"output_root={tmp_path}") == 0
     folder = folder_of(tmp_path)
-    (folder / "metrics.jsonl").unlink()
+    whole = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(whole[: whole.index("model:")])
     capsys.readouterr()
+    assert main([str(tmp_path), "network=lte"]) == 1
+    assert "no config of a run: model is missing" in capsys.readouterr().err
+    (folder / "metrics.jsonl").unlink()
     assert main([str(tmp_path), "network=lte"]) == 1
     assert capsys.readouterr().err == f"left out: {folder} has no record: metrics.jsonl is missing or empty\n"
     (folder / "config.yaml").unlink()
