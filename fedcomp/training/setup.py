@@ -29,6 +29,7 @@ from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.plan import Plan
+from fedcomp.simulation.lone_samples import lone_samples_note
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.tracking.contract import Tracker
 from fedcomp.training.error_location import is_in_code, located, summary
@@ -109,6 +110,8 @@ class FolderSetup(RunSetup):
             self._note(where_in_words(simulation, self._config.precision.name))
             for line in _sizes_in_words(simulation.model):
                 self._note(line)
+            if (lone := lone_samples_note(simulation)) is not None:
+                self._note(lone)
             if self._counts.shape[1] > 1:
                 log.info(entropy_in_words(self._counts))
             if simulation.dtype is torch.float64:
