@@ -25,7 +25,7 @@ from fedcomp.partition.summary import entropy_in_words, label_counts, label_entr
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
-from fedcomp.records.status import State, Status, read_status, write_status
+from fedcomp.records.status import Status, read_status, write_status
 from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.plan import Plan
@@ -147,8 +147,10 @@ def status_during_setup(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as failure:
-        state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
-        write_status(folder, Status(state, done, summary(failure)))
+        if isinstance(failure, KeyboardInterrupt):
+            write_status(folder, Status("interrupted", done, "before the first round"))
+        else:
+            write_status(folder, Status("failed", done, summary(failure)))
         raise
     finally:
         if heard:

@@ -13,7 +13,9 @@ from fedcomp.config.compose import compose
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import read_repetitions
 from fedcomp.records.reader import RunFiles, read_run
+from fedcomp.records.status import Status, read_status
 from fedcomp.tracking.contract import Jsonl
+from fedcomp.training.setup import status_during_setup
 from fedcomp.training.train import train
 from tests.interrupted import at_line, stopped_after
 from tests.left import assert_same_run, folder_of, record, status_of
@@ -158,6 +160,12 @@ def test_a_tracker_that_does_not_start_fails_the_run(fedcomp: Command, tmp_path:
     status = status_of(tmp_path)
     assert status.state == "failed"
     assert ("foo" if options else "no dashboard") in str(status.error)
+
+
+def test_ctrl_c_before_the_first_round_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), status_during_setup(tmp_path):
+        raise KeyboardInterrupt
+    assert read_status(tmp_path) == Status("interrupted", 0, "before the first round")
 
 
 def test_a_finished_run_takes_a_new_label(fedcomp: Command, tmp_path: Path, ended: Ended) -> None:
