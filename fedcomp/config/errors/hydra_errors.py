@@ -25,6 +25,13 @@ UNKNOWN_CHOICE = re.compile(
 NO_INTEGER = re.compile(
     r"Error merging override (\S+?)=.*Value '([^']*)' of type '\w+' could not be converted to Integer", re.S
 )
+WRONG_TYPES = {
+    "a number": r"of type '\w+' could not be converted to Float",
+    "true or false": r"Value '.*' is not a valid bool",
+    "a list": r"is not a ListConfig",
+    "a mapping, {name:value}": r"Cannot assign \w+ to Dict",
+}
+"""What an option of the run must be, by what OmegaConf says of another value."""
 NOT_ONE_OF = re.compile(r"Error merging override (\S+)\s.*Invalid value '[^']*', expected one of \[([^\]]*)\]", re.S)
 NO_NULL = re.compile(r"Error merging override (\S+?)=.*field '[^']*' is not Optional", re.S)
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
@@ -56,6 +63,11 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
     text = str(error)
     if (number := NO_INTEGER.search(f"{text} {error.__cause__}")) is not None:
         return no_integer(number[1], number[2])
+    for kind, said in WRONG_TYPES.items():
+        if (
+            wrong := re.search(rf"Error merging override (\S+)\s.*{said}", f"{text} {error.__cause__}", re.S)
+        ) is not None:
+            return f"{wrong[1]} must be {kind}"
     if (one_of := NOT_ONE_OF.search(f"{text} {error.__cause__}")) is not None:
         return f"{one_of[1]} must be one of {one_of[2]}"
     if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
