@@ -116,8 +116,9 @@ def in_order(
     new = {_label(given, labels): name for given, name in (rename or {}).items()}
     names = {label: new.get(label, label) for label in labels}
     labels_of = {name: label for label, name in names.items()}
-    if len(labels_of) < len(names):
-        raise ValueError(f"two methods cannot have one name: {', '.join(names.values())}")
+    for name in labels_of:
+        if len(same := [other for other in names if names[other] == name]) > 1:
+            raise ValueError(f"two methods cannot have one name: {' and '.join(same)} would both be {name}")
     first = [labels_of[given] if given in labels_of else _label(given, labels) for given in order]
     return {label: names[label] for label in dict.fromkeys([*first, *labels])}
 

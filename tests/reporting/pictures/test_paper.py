@@ -123,7 +123,7 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
         ({"xlim": "nan:1"}, "xlim is 'nan:1', but must be LOW:HIGH"),
         ({"legend": "top"}, "legend is 'top', allowed are below, right, none, best"),
         ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
-        ({"rename": {"ours": "sign"}}, "two methods cannot have one name"),
+        ({"rename": {"ours": "sign"}}, "two methods cannot have one name: ours and sign would both be sign"),
         ({"rename": "ours"}, "rename is 'ours', but must say for each label its name"),
         ({"y": "test/acuracy"}, r"is empty: no finished run has test/acuracy; did you mean 'test/accuracy'\?"),
         ({"x": "uplnk"}, "is empty: no finished run has uplnk; did you mean 'uplink'"),
