@@ -22,18 +22,18 @@ UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
     r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
 )
-NO_INTEGER = re.compile(
-    r"Error merging override (\S+?)=.*Value '([^']*)' of type '\w+' could not be converted to Integer", re.S
-)
-WRONG_TYPES = {
-    "a number": r"of type '\w+' could not be converted to Float",
-    "true or false": r"Value '.*' is not a valid bool",
-    "a list": r"is not a ListConfig",
-    "a mapping, {name:value}": r"Cannot assign \w+ to Dict",
+MERGING = re.compile(r"Error merging override (([^\s=]+)\S*)")
+"""How the error of a value of the wrong kind begins: with the override, of an option of the run."""
+NO_INTEGER = re.compile(r"Value '([^']*)' of type '\w+' could not be converted to Integer")
+NOT_ONE_OF = re.compile(r"Invalid value '[^']*', expected one of \[([^\]]*)\]")
+NO_NULL = re.compile(r"field '[^']*' is not Optional")
+WRONG_KINDS = {
+    re.compile(r"of type '\w+' could not be converted to Float"): "a number",
+    re.compile(r"Value '.*' is not a valid bool", re.S): "true or false",
+    re.compile(r"is not a ListConfig"): "a list",
+    re.compile(r"Cannot assign \w+ to Dict"): "a mapping, {name:value}",
 }
-"""What an option of the run must be, by what OmegaConf says of another value."""
-NOT_ONE_OF = re.compile(r"Error merging override (\S+)\s.*Invalid value '[^']*', expected one of \[([^\]]*)\]", re.S)
-NO_NULL = re.compile(r"Error merging override (\S+?)=.*field '[^']*' is not Optional", re.S)
+"""What an option must be, by what OmegaConf says of another value."""
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
 OF_HYDRA = ("full_key", "object_type", "reference_type", "Set the environment", "See https://hydra.cc")
 """How lines begin that say nothing to a user of fedcomp."""
@@ -61,17 +61,9 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
     if unquoted is not None:
         return unquoted
     text = str(error)
-    if (number := NO_INTEGER.search(f"{text} {error.__cause__}")) is not None:
-        return no_integer(number[1], number[2])
-    for kind, said in WRONG_TYPES.items():
-        if (
-            wrong := re.search(rf"Error merging override (\S+)\s.*{said}", f"{text} {error.__cause__}", re.S)
-        ) is not None:
-            return f"{wrong[1]} must be {kind}"
-    if (one_of := NOT_ONE_OF.search(f"{text} {error.__cause__}")) is not None:
-        return f"{one_of[1]} must be one of {one_of[2]}"
-    if (no_null := NO_NULL.search(f"{text} {error.__cause__}")) is not None:
-        return f"{no_null[1]}=null: {no_null[1]} needs a value (`fedcomp --help {no_null[1]}` says which)"
+    wrong_kind = _wrong_kind(f"{text} {error.__cause__}")
+    if wrong_kind is not None:
+        return wrong_kind
     if text.startswith(SEVERAL):
         other = _error_of_a_grid(arguments, own)
         if other is not None and not str(other).startswith(SEVERAL):
@@ -125,6 +117,21 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
     lines = [line.strip().removeprefix("Error merging override ") for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(OF_HYDRA)]
     return "; ".join(kept[:3])
+
+
+def _wrong_kind(text: str) -> str | None:
+    """The error in one line, if it is that an option of the run has a value of the wrong kind; None: it is not."""
+    if (merging := MERGING.search(text)) is None:
+        return None
+    given, option = merging.groups()
+    if (number := NO_INTEGER.search(text)) is not None:
+        return no_integer(option, number[1])
+    if (one_of := NOT_ONE_OF.search(text)) is not None:
+        return f"{given} must be one of {one_of[1]}"
+    if NO_NULL.search(text) is not None:
+        return f"{option}=null: {option} needs a value (`fedcomp --help {option}` says which)"
+    kind = next((kind for said, kind in WRONG_KINDS.items() if said.search(text)), None)
+    return None if kind is None else f"{given} must be {kind}"
 
 
 def _own_message(error: BaseException) -> str | None:
