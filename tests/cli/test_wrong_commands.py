@@ -37,6 +37,7 @@ OF_THE_RUN = [
     ("rounds=many", "rounds=many must be a whole number"),
     ("max_bits=1e9x", "max_bits=1e9x must be a number"),
     ("safe=maybe", "safe=maybe must be true or false"),
+    ("name=[a]", "name=[a] must be a text"),
     ("figures=3", "figures=3 must be a list"),
     ("vars=3", "vars=3 must be a mapping, {name:value}"),
     ("-m compressor=topk,topkk", "compressor=topkk is unknown; did you mean 'topk'?"),

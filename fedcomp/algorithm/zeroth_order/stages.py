@@ -32,6 +32,8 @@ class Stages(CheckedOptions):
                 "algorithm.schedule=exponential multiplies algorithm.lr by algorithm.lr_final in every round, which is "
                 "0: give it, for instance algorithm.lr_final=0.99"
             )
+        if not isinstance(self.stages, Mapping | None):
+            raise ValueError(f"algorithm.stages={self.stages} must be a mapping such as {{500: [0.8, 2]}}, or null")
         for start, factors in (self.stages or {}).items():
             pair = list(factors) if isinstance(factors, Sequence) else []
             numbers = len(pair) == 2 and all(map(is_number, pair)) and pair[0] > 0 and pair[1] >= 1

@@ -31,6 +31,7 @@ WRONG_KINDS = {
     re.compile(r"of type '\w+' could not be converted to Float"): "a number",
     re.compile(r"Value '.*' is not a valid bool", re.S): "true or false",
     re.compile(r"is not a ListConfig"): "a list",
+    re.compile(r"Cannot convert '\w+' to string"): "a text",
     re.compile(r"Cannot assign \w+ to Dict"): "a mapping, {name:value}",
 }
 """What an option must be, by what OmegaConf says of another value."""

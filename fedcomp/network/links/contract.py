@@ -146,6 +146,8 @@ class Network(CheckedOptions, ABC):
                 f"network.capacity_bps is missing: give the uplink of cell 0{f' to {num - 1}' if num > 1 else ''} in "
                 "bit/s, one number or one a cell"
             )
+        if isinstance(self.capacity_bps, str):  # which is a sequence too
+            check_interval("network.capacity_bps", self.capacity_bps, "(0, inf]", "in bit/s")
         given = self.capacity_bps if isinstance(self.capacity_bps, Sequence) else [self.capacity_bps] * num
         if len(given) < num:
             raise ValueError(f"network.capacity_bps={list(given)} has no capacity of cell {len(given)}: give {num}")

@@ -117,6 +117,7 @@ test_wrong_options = refused(
     [
         ({"schedule": "exponential"}, "algorithm.lr_final in every round, which is 0"),
         ({"lr_final": 2.0}, "algorithm.lr_final=2.0"),
+        ({"stages": 0.5}, "algorithm.stages=0.5 must be a mapping"),
         ({"stages": {3: [0.5]}}, "algorithm.stages has 3"),
         ({"stages": {3: [0.5, 1.5]}}, "algorithm.stages has 3"),
         ({"stages": {-1: [0.5, 1]}}, "algorithm.stages has -1"),

@@ -151,6 +151,7 @@ test_wrong_settings = refused(
 test_cells_need_a_capacity_each = refused(
     [
         ({}, r"network.capacity_bps is missing: give the uplink of cell 0 in bit/s"),
+        ({"capacity_bps": "fast"}, "network.capacity_bps=fast must be a number"),
         ({"cells": 2, "capacity_bps": [1e6]}, r"has no capacity of cell 1: give 2"),
         ({"cells": 2, "capacity_bps": [1e6, 0]}, r"capacity_bps of cell 1=0 must be a number in \(0, inf\]"),
         ({"cells": 1, "capacity_bps": [1e6, 2e6]}, r"has 2 capacities, but network\.cells=1: give one a cell"),
