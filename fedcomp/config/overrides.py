@@ -148,7 +148,7 @@ def has_several_values(word: str) -> bool:
 
 def each_value(word: str) -> list[str]:
     """The override with one value each: `seed=0,1` -> `seed=0`, `seed=1`; unchanged if it lists no values."""
-    override = _parsed(word)
+    override = _parsed(quote(word))
     if override is None or not override.is_discrete_sweep() or isinstance(override.value(), Glob):
         return [word]
     return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()] or [word]

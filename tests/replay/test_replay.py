@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.config.overrides import each_value
 from fedcomp.network.traffic.file import FILE
 from fedcomp.records.status import Status, read_status
 from fedcomp.replay.__main__ import main
@@ -150,6 +151,7 @@ def test_values_are_read_as_those_of_a_grid() -> None:
         "network.rtt_s=1",
         "network.rtt_s=2",
     ]
+    assert each_value("network.path=ü.csv,b.csv") == ["network.path='ü.csv'", "network.path=b.csv"]
     with pytest.raises(ValueError, match="several values"):
         networks(["network=lte", "network.rtt_s=range(1,1)"])
 

@@ -66,7 +66,7 @@ class PrincipalDirection:
 def _top_eigenvector(matrix: Tensor) -> Tensor:
     """[F] of a symmetric matrix [F, F], both float64: by Lanczos iteration where all of them would take minutes."""
     dim = len(matrix)
-    if dim < ALL_BELOW:
+    if dim < ALL_BELOW or not matrix.any():  # of zeros, which Lanczos iteration refuses
         return torch.linalg.eigh(matrix).eigenvectors[:, -1]
     from scipy.sparse.linalg import eigsh
 
