@@ -28,7 +28,7 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
+from fedcomp.simulation.fused_loop import loop_runner_on
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from scripts.lean_loop import lean_rounds

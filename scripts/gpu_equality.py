@@ -3,8 +3,8 @@
     python -m scripts.gpu_equality [--device cuda] [--precision fp32] [--rounds 10] J1 J2
 
 Graphs and eager loops must leave the same bits, and within a round the host must not wait for the GPU: otherwise the
-exit status is 1. Plain loops, and those of small perceptrons in one launch, may differ by rounding. On a CPU, where
-there are no graphs, eager and plain loops are compared, with two clients of two samples.
+exit status is 1. Plain loops may differ by rounding. On a CPU, where there are no graphs, eager and plain loops are
+compared, with two clients of two samples.
 """
 
 import argparse
@@ -27,7 +27,6 @@ from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import set_determinism
 from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs
-from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from scripts.arguments import device_here
 from scripts.bench_jobs import JOBS, fedcomp_rounds
@@ -46,11 +45,10 @@ def check(name: str, options: argparse.Namespace) -> bool:
         "graphs": lambda: GraphedLoops(CudaGraphs(device)),
         "eager": lambda: GraphedLoops(Capture()),
         "plain": lambda: None,
-        "one launch": lambda: FusedLoops(GraphedLoops(CudaGraphs(device))),
     }
     if not gpu:
         job = replace(job, clients=2, batch=2, steps=2)
-        del ways["graphs"], ways["one launch"]
+        del ways["graphs"]
     ends: dict[str, dict[str, Tensor]] = {}
     waits: dict[str, int] = {}
     for way, loop_runner in ways.items():
@@ -93,7 +91,7 @@ def _compared(
             (tensor.double() - state[part].double()).abs().max() for part, tensor in reference.items() if tensor.numel()
         ]
         far = max((float(gap) for gap in gaps), default=0.0)
-        good = good and (same or other in ("plain", "one launch"))
+        good = good and (same or other == "plain")
         keep(options.figures, job=name, compared=[first, other], same_bits=same, largest_difference=far, waits=waits)
         print(f"{name} {first} = {other}: {same}, largest difference {far:.3g}", flush=True)
     return good

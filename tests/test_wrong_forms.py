@@ -23,8 +23,8 @@ from fedcomp.model.contract import Batch, SgdSteps
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import MetricsReader, SideStreamReader
 from fedcomp.simulation.cuda_graphs.capture import Capture
-from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.fused_loop import FusedLoops
 from tests.conformance import world
 from tests.parts import Adam, Compressor, Dense, FedAvg, ServerSgd, Sgd
 from tests.simulation.clocked_streams import Streams
@@ -86,7 +86,7 @@ class Fused:
     def __init__(self, model, wrong: str) -> None:
         self.model, self.wrong, self.calls = model, wrong, 0
 
-    def __call__(self, x: Tensor, y: Tensor, batch_size: int):
+    def __call__(self, x: Tensor, y: Tensor):
         def train(steps: SgdSteps):
             self.calls += 1
             theta, normalisation = steps.theta, steps.normalisation

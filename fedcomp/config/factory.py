@@ -55,8 +55,8 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.trial import tried
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.estimator_check import check_estimators
+from fedcomp.simulation.fused_loop import loop_runner_on
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner

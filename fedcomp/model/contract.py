@@ -168,11 +168,11 @@ class Model:
         """
         raise NotImplementedError
 
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> "TrainFused | None":
-        """How clients are trained in one launch of a GPU, or in one call; None: they make their steps one by one.
+    def fused_sgd(self, x: Tensor, y: Tensor) -> "TrainFused | None":
+        """How clients are trained in one call on a CPU; None: they make their steps one by one.
 
         Args:
-            x: raw samples [n, F] or [n, H, W, C]. y: their targets. batch_size: most samples of a step.
+            x: raw samples [n, F] or [n, H, W, C]. y: their targets.
         """
         return None
 

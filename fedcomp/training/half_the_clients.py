@@ -11,7 +11,7 @@ from fedcomp.config.factory import build_runner
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT
 from fedcomp.simulation.autotune.plan import FILE, Plan
-from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
+from fedcomp.simulation.fused_loop import loop_runner_on
 from fedcomp.training.build import BuiltRun
 from fedcomp.training.session import Session
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcomp.simulation import fused_loop
 from fedcomp.simulation.autotune import conv_autotune as plan
-from fedcomp.simulation.cuda_graphs import fused_loop
 from fedcomp.simulation.cuda_graphs.capture import Capture, Work
 from fedcomp.simulation.simulation import Simulation
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn

@@ -23,7 +23,6 @@ from fedcomp.compressor.mrc.candidates import Prior
 from fedcomp.compressor.rotations import order
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
-from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
@@ -69,7 +68,6 @@ def _mode() -> Iterator[None]:
         trust(patch)
         patch.setattr(coder, "choose", _choose)
         patch.setattr(coder, "count", _count)
-        patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
         patch.setattr(streamed, "map_on_streams", lambda function, pieces, device: list(map(function, pieces)))
         yield

@@ -98,10 +98,8 @@ class CompiledNetwork(Stacked):
             self._write_outputs(row, samples, out)
         return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), batch.stats
 
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.Model`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""
-        if x.device.type != "cpu":
-            return super().fused_sgd(x, y, batch_size)
+    def fused_sgd(self, x: Tensor, y: Tensor) -> TrainFused | None:
+        """As `contract.Model`, of bytes or float32 [n, F] or [n, H, W, C]."""
         plain = x.dtype in (torch.uint8, torch.float32) and x.is_contiguous() and self._has_default_forms()
         in_order = len(self.small.blocks) > 0 or x.dim() == 2 or x.shape[-1] == 1  # a weight's: channels first
         return partial(self._train, x, y) if plain and in_order else None

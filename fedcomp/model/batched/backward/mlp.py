@@ -5,18 +5,14 @@ In float32 on a CPU, small ones are compiled (`compiled_network.py`).
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.accelerated import code_of
 from fedcomp.model.batched.backward.dense import dense_backward, dense_forward, dense_layers, output_gradient
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.contract import Batch, Gradient, StepDraws, TrainFused
+from fedcomp.model.contract import Batch, Gradient, StepDraws
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss, squared_error
-from fedcomp.random.keys import has_triton
 
 
 class Perceptron(Stacked):
@@ -52,24 +48,6 @@ class Perceptron(Stacked):
         views = [dense.views(rows) for dense in self.denses]
         z_MOB = dense_forward(self.denses, views, batch.x.flatten(2).to(rows.dtype))[-1]
         return exact_mean_loss(self.loss, z_MOB.mT, batch.y, batch.weight), batch.stats
-
-    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.Model`, in one Triton kernel; None unless there is one small hidden layer, with ReLU."""
-        if not has_triton(x.device) or len(self.denses) != 2 or self.products is not None:
-            return None
-        first, second = self.denses
-        classes = self.loss is cross_entropy and y.dim() == 1 and x.dim() == 2
-        biases = (first.bias is None) == (second.bias is None)
-        if not (classes and biases and first.relu and not second.relu and x.dtype in (torch.uint8, torch.float32)):
-            return None
-        mlp_triton = code_of("fedcomp.model.batched.backward.mlp_triton")
-        if mlp_triton is None:
-            return None
-        constants = mlp_triton.sizes(first.num_in, first.num_out, second.num_out, batch_size)
-        if constants is None:
-            return None
-        places = first.weight, first.bias, second.weight, second.bias
-        return partial(mlp_triton.train, (x, y), constants, places)
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         return self.outputs_of_rows(theta[None], x)[0]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.client.adam import Adam
-from fedcomp.client.contract import LocalLoop
+from fedcomp.client.contract import LocalLoop, LocalResult
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.dataset.contract import Dataset, Samples
@@ -19,13 +20,15 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Batch
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, loop_runner_on
+from fedcomp.simulation.fused_loop import FusedLoops, loop_runner_on
 from tests.looped import looped
-from tests.model.batched.backward.interpreted_mlp import ALIKE, RAGGED, Other, Refusing, assert_fused, trained
 
 pytestmark = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
 )
+
+
+ALIKE, RAGGED = (20, 20, 20), (23, 17, 9, 1)
 
 
 def _convolutional() -> nn.Module:
@@ -65,6 +68,24 @@ def _chunk(
     return ClientChunk(torch.arange(len(sizes)), np.array(sizes), Key(("round",)), data, shards, model)
 
 
+class Fused(FusedLoops):
+    """Every loop must be made in one call."""
+
+    def run(self, loop: LocalLoop) -> LocalResult:
+        found = super().run(loop)
+        assert found is not None
+        return found
+
+
+def trained(data: ClientChunk, solver: MinibatchSolver, runner: Any) -> tuple[LocalResult, list[int]]:
+    """What the clients end with, each from parameters of its own, and the samples that were counted of each."""
+    theta, stats = data.model.init(Key())
+    rows = theta.expand(len(data.sizes), -1) * torch.linspace(0.5, 1, len(data.sizes))[:, None]
+    data = replace(data, loop_runner=runner, computed=[])
+    found = solver.run(data, rows, stats.expand(len(rows), -1), (0, 1))
+    return found, np.broadcast_to(data.gradients_of_each(), len(data.sizes)).tolist()
+
+
 @looped(
     "sizes, solver",
     [
@@ -79,7 +100,10 @@ def _chunk(
 @looped("kind", NETWORKS)
 def test_training_in_one_call_is_the_loop_of_gradients(sizes, solver, task, dtype, kind) -> None:
     data = _chunk(sizes, task, dtype, kind)
-    fast = assert_fused(data, solver, most=1e-6)  # torch need not round a normalised pixel once
+    (slow, counted), (fast, fused) = (trained(data, solver, runner) for runner in (None, Fused()))
+    assert float((slow.value - fast.value).abs().max()) <= 1e-6  # torch need not round a normalised pixel once
+    torch.testing.assert_close(slow.loss, fast.loss, rtol=1e-6, atol=0)
+    assert counted == fused
     assert not torch.equal(fast.value[0], data.model.init(Key())[0])
 
 
@@ -87,7 +111,7 @@ def test_colour_images_of_a_perceptron_are_trained_step_by_step() -> None:
     """Raw images have their channels last, a perceptron's weights first."""
     model = build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)), Key(), (3, 5, 4), 3, "classification")
     assert isinstance(model, CompiledNetwork)
-    assert model.fused_sgd(torch.zeros(2, 5, 4, 3), torch.zeros(2, dtype=torch.int64), 1) is None
+    assert model.fused_sgd(torch.zeros(2, 5, 4, 3), torch.zeros(2, dtype=torch.int64)) is None
 
 
 class Signs(Sgd):
@@ -98,8 +122,7 @@ class Signs(Sgd):
 
 
 def test_what_is_trained_in_one_call() -> None:
-    data, reached = _chunk(ALIKE), []
-
+    data = _chunk(ALIKE)
     theta, stats = data.model.init(Key())
     rows = theta.expand(3, -1), stats.expand(3, -1)
     model, dataset = data.model, data.dataset
@@ -115,11 +138,10 @@ def test_what_is_trained_in_one_call() -> None:
         (replace(data, dataset=replace(dataset, train=doubles)), Sgd(lr=0.1), rows[0], None),
     ]
     for chunk, solver, start, hook in stepwise:
-        assert FusedLoops(Other(reached)).run(LocalLoop(solver, chunk, start, rows[1], 0.1, hook)) is None
+        assert FusedLoops().run(LocalLoop(solver, chunk, start, rows[1], 0.1, hook)) is None
     model.set_conv_algorithms(["looped"])
-    assert FusedLoops(Other(reached)).run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
-    assert reached == ["other"] * (len(stepwise) + 1)
-    assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops()
+    assert FusedLoops().run(LocalLoop(Sgd(lr=0.1), data, *rows, 0.1)) is None
+    assert isinstance(loop_runner_on(torch.device("cpu"), graphs=False), FusedLoops)
 
 
 @looped("wrong", [3, -1])
@@ -127,7 +149,7 @@ def test_what_is_trained_in_one_call() -> None:
 def test_a_class_that_is_no_output_is_refused(wrong: int, kind: str) -> None:
     data = _chunk(ALIKE, kind=kind)
     data.dataset.train.y[7] = wrong
-    for runner, safe in ((None, False), (FusedLoops(Refusing()), False), (None, True)):
+    for runner, safe in ((None, False), (Fused(), False), (None, True)):
         with judged_by(Verdicts(safe=safe)), pytest.raises(ValueError, match="none of the model's 3 outputs"):
             trained(data, Sgd(lr=0.1), runner)
 

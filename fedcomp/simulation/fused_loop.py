@@ -1,7 +1,7 @@
-"""Local training in one launch or call, where model and solver can; other loops go to another runner.
+"""Local training in one call, where model and solver can; other loops run step by step.
 
-All steps of plain SGD are then made where the parameters lie: in registers of a GPU, or by compiled code that nothing
-interrupts. A step of a small network costs less than Python needs to ask for it.
+All steps of plain SGD are then made by compiled code that nothing interrupts. A step of a small network costs less than
+Python needs to ask for it.
 
 Shape legend: M clients of a chunk, D parameters.
 """
@@ -24,47 +24,33 @@ from fedcomp.simulation.chunks.batch_schedule import BatchSchedule
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 
 STEPS = Form("local steps in one call", "steps one by one")
-FEW, TOLERANCE, ON_CPU = 4, 1e-4, 1e-2
+FEW, TOLERANCE = 4, 1e-2
 """Clients of the trial, and what they may differ by as a share of the norm. Where rounding brings a sum to the other
-side of zero, a ReLU turns on or off: hardly ever in a small perceptron on a GPU, now and then in a larger network."""
+side of zero, a ReLU turns on or off."""
 
 
-@dataclass(frozen=True)
 class FusedLoops:
-    """Implements `LoopRunner`: plain SGD without a gradient hook, on a model that trains its clients in one launch.
-
-    Attributes:
-        otherwise: runs all other loops; None: they run step by step.
-    """
-
-    otherwise: LoopRunner | None = None
+    """Implements `LoopRunner`: plain SGD without a gradient hook, on a model that trains its clients in one call."""
 
     def run(self, loop: LocalLoop) -> LocalResult | None:
         """What `step_by_step` returns, but for rounding; None where the steps have to be made one by one."""
-        found = _fused(loop)
-        return self.otherwise.run(loop) if found is None and self.otherwise is not None else found
-
-
-def _fused(loop: LocalLoop) -> LocalResult | None:
-    """All steps at once; None where they cannot be, or give other results."""
-    data, decay, train = loop.data, loop.solver.plain_sgd_decay, _train(loop)
-    if train is None or decay is None:
-        return None
-    steps, trial = data.schedule(loop.solver.batching), _Trial(loop, decay)
-    result = _at_once(loop, steps, train, decay)
-    about = f"{type(data.model).__name__}, batches of {loop.solver.batch_size}"
-    tolerance = ON_CPU if loop.theta.device.type == "cpu" else TOLERANCE
-    if not STEPS.agrees(about, partial(trial.at_once, train), trial.one_by_one, tolerance):
-        return None
-    data.count(steps.counts)
-    return result
+        data, decay, train = loop.data, loop.solver.plain_sgd_decay, _train(loop)
+        if train is None or decay is None:
+            return None
+        steps, trial = data.schedule(loop.solver.batching), _Trial(loop, decay)
+        result = _at_once(loop, steps, train, decay)
+        about = f"{type(data.model).__name__}, batches of {loop.solver.batch_size}"
+        if not STEPS.agrees(about, partial(trial.at_once, train), trial.one_by_one, TOLERANCE):
+            return None
+        data.count(steps.counts)
+        return result
 
 
 def _train(loop: LocalLoop) -> TrainFused | None:
     model, dataset = cast(Model, loop.data.model), loop.data.dataset  # solvers train networks only
     if STEPS.refused or loop.grad_fn is not None or loop.theta.dtype != torch.float32 or dataset.augments:
         return None
-    return model.fused_sgd(dataset.train.x, dataset.train.y, loop.solver.batch_size)
+    return model.fused_sgd(dataset.train.x, dataset.train.y)
 
 
 def _at_once(loop: LocalLoop, steps: BatchSchedule, train: TrainFused, decay: float) -> LocalResult:
@@ -112,7 +98,7 @@ class _Trial:
 
 
 def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | None:
-    """Runs loops as a whole where the model can, and others as CUDA graphs where there are any and `graphs`.
+    """Runs loops as a whole: on a CPU where the model can, elsewhere as CUDA graphs where there are any and `graphs`.
 
     None: they run step by step.
     """
@@ -121,4 +107,4 @@ def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | No
     if device.type == "cpu":
         return FusedLoops()
     loops = code_of("fedcomp.simulation.cuda_graphs.graphed_loop") if graphs and can_capture(device) else None
-    return None if loops is None else FusedLoops(loops.GraphedLoops(CudaGraphs(device)))
+    return None if loops is None else loops.GraphedLoops(CudaGraphs(device))
