@@ -90,12 +90,12 @@ class Progress:
         self.stop()
 
     def _draw(self) -> None:
-        now = perf_counter()
+        now, new = perf_counter(), self._pending
         self._pending = False
         self._due = now + self._screen.seconds
         seconds = self._seconds_left(now)
         left = f"{units.duration(seconds)} left" if seconds else ""
-        self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, left))
+        self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, left, new))
 
     def _show(self, action: Callable[[Screen], None]) -> None:
         """Apply `action` to the screen; nothing is shown any more once it cannot be written."""

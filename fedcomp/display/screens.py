@@ -19,8 +19,8 @@ class Screen:
     def start(self, rounds: int) -> None:
         """Begin, before the first draw."""
 
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
-        """Show the round, the last evaluation and the time left as text ("": none yet)."""
+    def draw(self, round: int, rounds: int, metrics: str, left: str, new: bool = True) -> None:
+        """Show the round, the last evaluation and the time left as text ("": none yet). `new`: not drawn before."""
 
     def note(self, text: str) -> None:
         """Print one line beside what is drawn."""
@@ -54,7 +54,7 @@ class Bar(Screen):
         self._task = self._bar.add_task("", total=rounds, metrics="", left="")
         self._bar.start()
 
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str, new: bool = True) -> None:
         """Redraw the bar."""
         self._bar.update(self._task, completed=round, metrics=metrics, left=left, refresh=True)
 
@@ -74,13 +74,11 @@ class Lines(Screen):
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._shown = ""
 
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str, new: bool = True) -> None:
         """Print one line. An evaluation is printed once: the lines of later rounds leave its metrics out."""
-        fresh = metrics if metrics != self._shown else ""
-        self._shown = metrics
-        self.note("  ".join(part for part in (f"round {round:>{len(str(rounds))}}/{rounds}", fresh, left) if part))
+        shown = (f"round {round:>{len(str(rounds))}}/{rounds}", metrics if new else "", left)
+        self.note("  ".join(part for part in shown if part))
 
     def note(self, text: str) -> None:
         """Print one line."""
@@ -99,7 +97,7 @@ class NotebookBar(Screen):
         """Show the bar."""
         self._display(0, rounds, "")
 
-    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str, new: bool = True) -> None:
         """Redraw the bar."""
         self._display(round, rounds, "  ".join(part for part in (metrics, left) if part))
 

@@ -66,6 +66,10 @@ def test_time_left_follows_this_sessions_speed(clock: Clock) -> None:
     assert lines[1:3] == ["round 12/20  32.0 s left", "round 12/20  accuracy 50.00 %  1.24 Mbit  32.0 s left"]
 
 
+def test_an_evaluation_that_reads_as_the_one_before_is_shown(clock: Clock) -> None:
+    assert run("normal", clock, seconds=1.0)[-2] == "round 20/20  accuracy 50.00 %  1.24 Mbit"
+
+
 def test_the_first_round_which_compiles_is_no_pace(clock: Clock) -> None:
     stream = io.StringIO()
     with Progress("normal", stream) as progress:
