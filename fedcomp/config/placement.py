@@ -73,9 +73,11 @@ def near_twin(folder: Path, config: Mapping[str, Any]) -> str | None:
     defaults = run_options()
     for files, other, differing, now in _others(folder, config):
         if now.state != "finished" and now.round and differing <= set(BESIDES):
-            words = " ".join(f"{key}={other.get(key, defaults[key])}" for key in sorted(differing))
-            done = f"{files.folder} has {now.round} rounds of the same run with {words}"
-            return f"{done}: to go on with it, stop this one and give {words}"
+            words = " ".join(f"{key}={other.get(key, defaults[key])}".lower() for key in sorted(differing))
+            return (
+                f"{files.folder} is unfinished after round {now.round} and differs only in what is recorded: to go on "
+                f"with it, stop this one and give {words}"
+            )
     return None
 
 

@@ -18,6 +18,7 @@ from fedcomp.records.provenance import write_provenance
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT
 from fedcomp.simulation.autotune.plan import FILE as PLAN
+from fedcomp.simulation.monte_carlo.study import FIRST_ROUNDS
 from fedcomp.training.place import RunPlace
 
 
@@ -49,6 +50,8 @@ def _readable(shorter: RunFiles, place: RunPlace) -> Checkpoint:
         raise ValueError("with wire=tcp each client has a part of the state")
     shorter.finished(shorter.existing_config())
     last = checkpoint.read(shorter.folder / CHECKPOINT)
+    if not last.open_ended and config.repeats > 1 and last.round < FIRST_ROUNDS:
+        raise ValueError(f"with repeats this needs {FIRST_ROUNDS} rounds")
     if not last.open_ended:
         raise ValueError("the method or a schedule depends on the number of rounds")
     if not last.ledger["client_rounds"]:

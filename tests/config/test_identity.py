@@ -202,6 +202,6 @@ def test_a_new_run_names_an_unfinished_one_that_differs_by_what_is_recorded_alon
     assert "to go on with it" not in said("eval_every=2"), "the other run is finished"
     status.write_text(json.dumps({"state": "interrupted", "round": 1}))
     assert "to go on with it" not in said("client.lr=0.2")
-    line = f"{status.parent} has 1 rounds of the same run with eval_every=1: to go on with it, stop this one and give "
-    shown = " ".join(said("eval_every=3", "label=new").split())
-    assert f"{line}eval_every=1" in shown
+    shown = " ".join(said("eval_every=3", "codec_error=true", "wire=packed", "label=new").split())
+    assert f"{status.parent} is unfinished after round 1 and differs only in what is recorded: to go on with" in shown
+    assert "give codec_error=false eval_every=1 wire=counted" in shown

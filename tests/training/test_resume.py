@@ -96,7 +96,7 @@ def test_more_rounds_end_as_from_the_start(fedcomp, tmp_path: Path, capsys, opti
         (["client.schedule=cosine"], "the method or a schedule depends on the number of rounds"),
         (["client.schedule=exponential", "client.lr_final=0.9"], None),
         (["algorithm=fedsparsify"], "the method or a schedule depends on the number of rounds"),
-        (["repeats=2"], "the method or a schedule depends on the number of rounds"),
+        (["repeats=2"], "with repeats this needs 20 rounds"),
         (["participation=bernoulli", "participation.probability=1e-9"], "nobody took part in them"),
     ],
 )
