@@ -211,7 +211,9 @@ def _size(name: str, given: Any) -> tuple[float, float] | None:
     except (TypeError, ValueError):
         width = height = 0.0
     if not (is_number(width) and 0.5 <= width <= 50 and 0.5 <= height <= 50):
-        raise ValueError(f"figure {name!r}: size is {given!r}, but must be WIDTHxHEIGHT in inches such as 3.3x2.2")
+        raise ValueError(
+            f"figure {name!r}: size is {given!r}, but must be WIDTHxHEIGHT in inches from 0.5 to 50, such as 3.3x2.2"
+        )
     return width, height
 
 

@@ -111,7 +111,7 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
 @looped(
     "options, said",
     [
-        ({"size": "3.3"}, "size is '3.3', but must be WIDTHxHEIGHT in inches such as 3.3x2.2"),
+        ({"size": "3.3"}, "size is '3.3', but must be WIDTHxHEIGHT in inches from 0.5 to 50, such as 3.3x2.2"),
         ({"size": "0x2"}, "size is '0x2', but must be"),
         ({"ylim": "0.9:0.8"}, "ylim is '0.9:0.8', but must be LOW:HIGH"),
         ({"ylim": 0.9}, "ylim is 0.9, but must be LOW:HIGH"),
