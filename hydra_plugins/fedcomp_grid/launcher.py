@@ -44,6 +44,9 @@ from fedcomp.runtime.signals import restore_sigint
 from fedcomp.tracking.contract import Tracker
 from fedcomp.training.place import update_label
 
+MANY = 20
+"""Runs of a grid from which on a line says that they are being composed, of which Hydra makes about six a second."""
+
 
 class _Job(NamedTuple):  # not a dataclass: Hydra imports plugins without registering them in sys.modules
     """A run and its config in Hydra. `broken`: why it cannot run. `remark`: a line about a finished run."""
@@ -77,6 +80,8 @@ class GridLauncher(Launcher):
         setup_globals()
         grid = Path(self.config.hydra.sweep.dir).absolute()
         self._finished_runs = None
+        if len(job_overrides) >= MANY and not self.config.quiet:
+            say(f"composing {len(job_overrides)} runs")
         jobs = [self._compose(list(own), initial_job_idx + index, grid) for index, own in enumerate(job_overrides)]
         grid.mkdir(parents=True, exist_ok=True)
         _write_manifest(grid, jobs)

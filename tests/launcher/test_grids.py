@@ -27,10 +27,21 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
     assert "compressor.fraction=7 must be a number in (0, 1]" in shown
     assert re.search("2 finished, 2 failed, in .* s: run the same command to retry them; ", shown)
     assert "fedcomp-status" in shown
+    assert "composing" not in shown
     assert fedcomp(*command) == 1
     shown = capsys.readouterr().err
     assert "2 of 4 runs are finished already" in shown
     assert shown.count("of the grid:") == 2
+
+
+def test_a_large_grid_says_that_it_is_composed(fedcomp, capsys) -> None:
+    for quiet in ("false", "true"):
+        assert fedcomp("-m", "seed=range(19)", "num_clients=5,-1", f"quiet={quiet}") == 2
+        said = "" if quiet == "true" else "fedcomp: composing 38 runs\n"
+        assert (
+            capsys.readouterr().err
+            == f"{said}fedcomp: error: num_clients=-1 must be a whole number, 1 or more, or null\n"
+        )
 
 
 @pytest.mark.thorough
