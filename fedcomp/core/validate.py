@@ -133,8 +133,9 @@ def suggest(given: str, names: Iterable[str]) -> str:
 
 
 def did_you_mean(given: str, names: Iterable[str]) -> str:
-    """`; did you mean 'price'?` if an unknown name is close to one of `names`, in small letters; else ""."""
-    lower = {name.lower(): name for name in names}
+    """`; did you mean 'price'?` if an unknown name is close to one of `names` or to its last part; else ""."""
+    known = list(names)
+    lower = {name.lower().rpartition("/")[2]: name for name in known} | {name.lower(): name for name in known}
     close = difflib.get_close_matches(given.lower(), lower, n=1)
     return f"; did you mean '{lower[close[0]]}'?" if close else ""
 

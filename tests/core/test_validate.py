@@ -8,7 +8,7 @@ import pytest
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import CheckedOptions, Whole, Within, checked, field_types
-from fedcomp.core.validate import MAX_LISTED, by_similarity, check_count, check_interval, suggest
+from fedcomp.core.validate import MAX_LISTED, by_similarity, check_count, check_interval, did_you_mean, suggest
 from tests.looped import looped
 
 
@@ -59,6 +59,7 @@ def test_the_first_line_of_an_error() -> None:
 def test_the_most_similar_name_comes_first_and_is_suggested_only_if_close() -> None:
     assert suggest("pric", ["age", "price"]) == "; did you mean 'price'? (there are: price, age)"
     assert suggest("PRICE", ["age", "price"]).startswith("; did you mean 'price'?")
+    assert did_you_mean("mse", ["rand_k/mse", "mask"]) == "; did you mean 'rand_k/mse'?"
     assert suggest("xyz", ["b", "a"]) == " (there are: b, a)"
     assert suggest("xyz", []) == ""
     assert by_similarity("b", ["a", "b", "a"]) == ["b", "a"]
