@@ -86,8 +86,7 @@ Of the picture a bar reaches from the fastest seed to the slowest; methods that 
 {_winners(records)}
 
 Rates and steps were chosen for bits and not for time: with a phone, more local steps cost more than they did there, and a
-method that had only few rounds there was tuned for these few (SCAFFOLD, FedBAT). Eight methods over seconds, as a
-picture: [seconds on a network](network.md).
+method that had only few rounds there was tuned for these few (SCAFFOLD, FedBAT).
 """
 
 
