@@ -117,6 +117,12 @@ class Optuna(CheckedOptions):
                 )
             if name not in known:
                 study.set_user_attr(name, value)
+        began = tuple(one.name.lower() for one in study.directions)
+        if began != ends:
+            raise ValueError(
+                f"study {self.study} was begun to {began[0]}, and its objective now has direction={ends[0]!r}: "
+                "give sweeper.study=<another name>"
+            )
         return study
 
     def _sampler(self, optuna: Any, trials: int, place: int) -> Any:

@@ -131,7 +131,7 @@ class Plain:
         return f"{value:.2f}"
 
 
-def test_an_objective_of_ones_own_is_the_same_in_the_next_process(tmp_path: Path) -> None:
+def test_an_objective_of_ones_own_is_the_same_in_the_next_process(tmp_path: Path, monkeypatch) -> None:
     for trials in (1, 2):
         report = _study(tmp_path, n_trials=trials).sweep(SPACE, Hill(), Plain("a"))  # type: ignore[arg-type]
     assert report.message.startswith("best of 2 trials: ")
