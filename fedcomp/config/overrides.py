@@ -27,6 +27,8 @@ UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
 SYNTAX = re.compile(r"[$(){}]")
 """Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
 
+SURPLUS_COMMA = re.compile(r",+(?=[,\]]|$)|(?<=[=\[]),+")
+"""Commas beside which there is no entry."""
 DOWNLINK = re.compile(r"downlink=(?!null\b)[a-z][\w/]*(,[a-z][\w/]*)*")
 """Choices of the downlink's compressor, which are given as those of a part of the same name are."""
 OF_ANY_NAME = ("model.options.",)
@@ -83,6 +85,9 @@ def quoting_error(override: str) -> str | None:
     key, equals, value = override.partition("=")
     if not equals or _parses(override):
         return None
+    fewer = SURPLUS_COMMA.sub("", override)
+    if fewer != override and _parses(fewer):
+        return f"'{override}' has a comma too many: give {fewer}"
     quoted = quote_text(key, value)
     if quoted is None:
         return f"'{override}' cannot be read: '{key}' is no option's name"

@@ -104,6 +104,8 @@ CHOICES = [
     ("'seed=range(0,4)'", "seed=range(0,4) has several values: for a grid say -m"),
     ("seed=0,1", "'seed=0,1' has several values: for a grid say -m"),
     ("experiment=fedscalar/digits seed=0,1 rouns=2", "there is no option 'rouns'; did you mean 'rounds'"),
+    ("-m compressor=dense,topk,", "'compressor=dense,topk,' has a comma too many: give compressor=dense,topk"),
+    ("model.hidden=[,3,,4]", "has a comma too many: give model.hidden=[3,4]"),
     ("'label=top-k (3 %)'", """quote it, also for the shell: 'label="top-k (3 %)"'"""),
     ("'label=a, b'", """for a grid say -m; if it is one text, quote it: 'label="a, b"'"""),
     ("日本=1", "'日本' is no option's name"),
