@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 
+from omegaconf import DictConfig
+
 from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.overrides import quote
 from fedcomp.core.validate import reads_as_number
@@ -68,10 +70,10 @@ def trials(experiment: Experiment, device: str) -> Planned:
     """The trials of an experiment's commands."""
     found: dict[tuple[str, ...], list[Part]] = {}
     for command in experiment.planned():
-        given = dict(word.partition("=")[::2] for word in command if word != "-m")
-        config = compose_with_hydra([quote(f"{key}={value.split(',')[0]}") for key, value in given.items()], [])
-        copies, swept = 1, {key: str(value) for key, value in (config.hydra.sweeper.params or {}).items()}
-        for key, value in {**swept, **given}.items():
+        given = _options(command)
+        config, options = _whole(given)
+        copies = 1
+        for key, value in options.items():
             values = value.split(",")
             if len(values) > 1 and all(map(reads_as_number, values)):
                 copies *= len(values)
@@ -81,6 +83,18 @@ def trials(experiment: Experiment, device: str) -> Planned:
         trial = ("-m", *(f"{key}={value}" for key, value in {**kept, **fixed}.items()))
         found.setdefault(trial, []).append(Part(copies, int(config.rounds), config.max_bits))
     return found
+
+
+def _options(command: Iterable[str]) -> dict[str, str]:
+    """{option: value} of a command."""
+    return dict(word.partition("=")[::2] for word in command if word != "-m")
+
+
+def _whole(given: Mapping[str, str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config of the first run of these options, and all options, with those that its experiment's grid has."""
+    config = compose_with_hydra([quote(f"{key}={value.split(',')[0]}") for key, value in given.items()], [])
+    swept = {key: str(value) for key, value in (config.hydra.sweeper.params or {}).items()}
+    return config, {**swept, **given}
 
 
 def measure(experiment: Experiment, planned: Iterable[tuple[str, ...]], cut: bool, place: Path) -> None:
@@ -93,20 +107,28 @@ def measure(experiment: Experiment, planned: Iterable[tuple[str, ...]], cut: boo
         less = experiment.cut if cut else None
         runs, setup, cores = _run(experiment, trial if less is None else [*trial, *less.steps(FEW)], place)
         gradient = 0.0 if less is None or not runs else _gradient(experiment, less, trial, runs, place)
+        if gradient is None:
+            continue
         for one in runs:
             seconds, gradients, bits = _second_round(one)
-            if less is not None:
-                seconds += gradient * (less.gradients - gradients)
+            seconds += 0.0 if less is None else gradient * (less.gradients - gradients)
             _keep(place, Measured(" ".join(trial), one.folder.parent.name, seconds, bits, setup / len(runs), cores))
 
 
 def _gradient(
     experiment: Experiment, cut: Cut, trial: Sequence[str], runs: Sequence[RecordedRun], place: Path
-) -> float:
-    """Seconds of a sample's gradient: the first method's second round with more local steps, beside that in `runs`."""
-    (again,), _, _ = _run(experiment, [*(word.split(",")[0] for word in trial), *cut.steps(MORE)], place)
-    same = next(one for one in runs if one.config["label"] == again.config["label"])
-    (few, fewer, _), (more, greater, _) = map(_second_round, (same, again))
+) -> float | None:
+    """Seconds of a sample's gradient: the first method's second round with more local steps, beside that in `runs`.
+
+    None: with more steps it does not run.
+    """
+    _, options = _whole(_options(trial))
+    one_of_each = [f"{key}={value.split(',')[0]}" for key, value in options.items()]
+    again, _, _ = _run(experiment, ["-m", *one_of_each, *cut.steps(MORE)], place)
+    if not again:
+        return None
+    same = next(one for one in runs if one.config["label"] == again[0].config["label"])
+    (few, fewer, _), (more, greater, _) = map(_second_round, (same, again[0]))
     return max(0.0, more - few) / (greater - fewer)
 
 

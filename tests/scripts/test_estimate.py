@@ -62,6 +62,18 @@ def test_a_trial_has_one_of_the_numbers_and_counts_them_all() -> None:
     assert parts == [Part(18, 200, None)]  # 6 magnitudes and 3 seeds, by the experiment's own file
 
 
+def test_a_gradient_is_measured_by_one_run_of_a_grid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where the experiment's own file has the grid; without that run there is no estimate."""
+    ablation = next(one for _, one in ordered(["fedmrn"]) if one.name == "fedmrn_ablation")
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(estimate, "_run", lambda _, words, __: asked.append(words) or ([], 0.0, 0.0))
+    (trial,) = estimate.trials(ablation, "cpu")
+    assert ablation.cut is not None
+    assert estimate._gradient(ablation, ablation.cut, trial, [], tmp_path) is None
+    assert {"experiment/fedmrn/method@_global_=fedmrn", "client.steps=5", "rounds=2"} <= set(asked[0])
+    assert not any("," in word for word in asked[0])
+
+
 def test_hours_are_of_all_runs_and_end_with_the_bits() -> None:
     runs = [Measured("t", "a", seconds=36, bits=10, setup=360, cores=1.5), Measured("t", "b", 72, 20, 360, 1.5)]
     assert runs[0].hours(90, None) == pytest.approx(1.0)
