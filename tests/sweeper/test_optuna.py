@@ -137,6 +137,9 @@ def test_an_objective_of_ones_own_is_the_same_in_the_next_process(tmp_path: Path
     assert report.message.startswith("best of 2 trials: ")
     with pytest.raises(ValueError, match="was begun with objective <.*Plain object> with {'of': 'a'}, and this comm"):
         _study(tmp_path, n_trials=3).sweep(SPACE, Hill(), Plain("b"))  # type: ignore[arg-type]
+    monkeypatch.setattr(Plain, "direction", "minimize")
+    with pytest.raises(ValueError, match="was begun to maximize, and its objective now has direction='minimize': give"):
+        _study(tmp_path, n_trials=3).sweep(SPACE, Hill(), Plain("a"))  # type: ignore[arg-type]
 
 
 def test_an_objective_that_a_search_cannot_take_is_named(tmp_path: Path) -> None:
