@@ -86,7 +86,7 @@ def quoting_error(override: str) -> str | None:
     if not equals or _parses(override):
         return None
     fewer = SURPLUS_COMMA.sub("", override)
-    if fewer != override and _parses(fewer):
+    if fewer not in (override, f"{key}=") and _parses(fewer):
         return f"'{override}' has a comma too many: give {fewer}"
     quoted = quote_text(key, value)
     if quoted is None:
