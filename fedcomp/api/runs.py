@@ -43,9 +43,7 @@ class Run:
         """The resolved config. Raises ValueError: it cannot be read."""
         if self._recorded.error is not None and not self._recorded.config:
             raise ValueError(self._recorded.error)
-        loaded = OmegaConf.load(RunFiles(self.folder).folder / "config.yaml")
-        assert isinstance(loaded, DictConfig)
-        return loaded
+        return OmegaConf.create(RunFiles(self.folder).written_config())
 
     @property
     def lines(self) -> list[Line]:

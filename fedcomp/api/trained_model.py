@@ -116,8 +116,7 @@ def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
 
     Raises ValueError: there is no config, it is none, or it names code that is not trusted.
     """
-    RunFiles(folder).existing_config()
-    plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
+    plain = RunFiles(folder).written_config()
     try:
         config = OmegaConf.merge(OmegaConf.structured(schema.RunConfig), run_options(), plain)
         assert isinstance(config, DictConfig)
@@ -125,7 +124,7 @@ def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
     except OmegaConfBaseException as error:
         raise ValueError(f"{folder / CONFIG} is no config of a run: {first_line(error)}") from error
     if not trust_code:
-        check_trusted(OmegaConf.to_container(config), folder / CONFIG)
+        check_trusted(OmegaConf.to_container(config, resolve=True), folder / CONFIG)
     return config
 
 

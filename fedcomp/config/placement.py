@@ -12,6 +12,7 @@ from typing import Any
 
 from fedcomp.config.identity import config_hash, hash_of, identity
 from fedcomp.core.choices import Plain, run_options
+from fedcomp.core.parse import parse_json
 from fedcomp.core.validate import check_folder_name, check_seed
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.reader import RunFiles
@@ -46,7 +47,7 @@ def _taken(path: Path, encoded: bytes) -> bool:
     if found == encoded:
         return False
     try:
-        other = json.loads(found)
+        other = parse_json(found)
     except ValueError:
         other = None
     if hash_of(other) != path.parent.name.partition("-")[0]:
@@ -100,7 +101,7 @@ def _others(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[RunFiles,
     for file in sorted(folder.parent.parent.glob(f"*/{IDENTITY}")):
         files = RunFiles(file.parent / folder.name)
         try:
-            other, now = json.loads(file.read_bytes()), files.status()
+            other, now = parse_json(file.read_bytes()), files.status()
         except (OSError, ValueError):
             continue
         if not isinstance(other, dict) or now is None or files.held:

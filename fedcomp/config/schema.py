@@ -140,14 +140,17 @@ def with_contents(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_resolves(config: DictConfig) -> None:
-    """Raise ValueError for a `${...}` that stands for nothing."""
+    """Raise ValueError for a `${...}` that stands for nothing, or is meant as text: a recorded config has none."""
     try:
-        OmegaConf.to_container(config, resolve=True)
+        plain = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise ValueError(
             f"{error.full_key}: {first_line(error)}; ${{...}} stands for the value of another option, as ${{rounds}}, "
             "or of a variable of the environment, as ${oc.env:HOME}"
         ) from error
+    assert isinstance(plain, dict)
+    if named := [f"{key!s}={value}" for key, value in plain.items() if "${" in str(value)]:
+        raise ValueError(f"{named[0]} has ${{ in a text, which would be a reference where the run is read: drop it")
 
 
 def check(config: RunConfig | DictConfig) -> None:

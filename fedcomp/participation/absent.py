@@ -1,6 +1,5 @@
 """Clients that were drawn for a round and are absent from it: those that a run between processes lost."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.fingerprint import fingerprint
+from fedcomp.core.parse import parse_json
 from fedcomp.core.validate import is_whole
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
@@ -73,7 +73,7 @@ def read_absent(path: Path) -> dict[int, tuple[int, ...]]:
     Raises ValueError: the file cannot be read, or holds something else.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

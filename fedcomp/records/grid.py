@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.parse import parse_json
 from fedcomp.records.atomic_write import explained
 
 MANIFEST = "runs.jsonl"
@@ -53,9 +54,12 @@ def _lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
     """The lines, which have a `folder` and a `key`. Raises ValueError: one is damaged."""
     for number, raw in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), start=1):
         try:
-            line = json.loads(raw)
+            line = parse_json(raw)
             if not {"folder", key} <= line.keys():
                 raise ValueError(f"there is no {key} or no folder")
-        except (ValueError, AttributeError) as error:
+            words = line[key]  # or one word, whose letters are texts
+            if not isinstance(line["folder"], str) or not all(isinstance(one, str) for one in words):
+                raise ValueError("no text where one is due")
+        except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{path}, line {number} is damaged: {raw[:60]!r}; remove it to read the rest") from error
         yield line

@@ -18,10 +18,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.parse import parse_json
 from fedcomp.records.atomic_write import explained, write_atomically
 
 FILE, REPETITIONS = "metrics.jsonl", "repetitions.jsonl"
@@ -170,12 +172,14 @@ def check_complete(path: Path, found: Iterable[int], done: int, rounds: int, eva
     Args:
         path: the record. found: the rounds that it has lines of.
     """
-    due = {0, *range(eval_every, done + 1, eval_every), *((done,) if done == rounds else ())}
-    missing = sorted(due - set(found))
+    have, due = set(found), range(0, done + 1, eval_every)
+    last = (done,) if done == rounds and done not in due else ()
+    missing = len(due) + len(last) - sum(one in due or one in last for one in have)
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        first = next(one for one in chain(due, last) if one not in have)
+        more = f" and {missing - 1} more" if missing > 1 else ""
         raise ValueError(
-            f"{path} has no line of round {missing[0]}{more}, but the run was at round {done}: put the file back, or "
+            f"{path} has no line of round {first}{more}, but the run was at round {done}: put the file back, or "
             "start anew with overwrite=true"
         )
 
@@ -193,10 +197,12 @@ def _content(path: Path) -> bytes:
 def _parsed(path: Path, number: int, raw: bytes) -> Line:
     """Line `number` of the file. Raises ValueError: it is no record."""
     try:
-        line: dict[str, Any] = json.loads(raw)
+        line: dict[str, Any] = parse_json(raw)
         line.update({key: float(value) for key, value in line.pop(NONFINITE, {}).items()})
         line.update({key: list(map(_float, value)) for key, value in line.items() if isinstance(value, list)})
         line["round"] = int(line["round"])
+        if not 0 <= line["round"] < 2**63:
+            raise ValueError("no number of rounds")
         kind = list if path.name == REPETITIONS else int | float
         if not all(isinstance(value, kind) for key, value in line.items() if key != "round"):
             raise TypeError("a value is no number")

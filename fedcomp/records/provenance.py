@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.parse import parse_json
 from fedcomp.records.atomic_write import write_atomically
 
 FILE = "provenance.json"
@@ -105,7 +106,7 @@ def read_provenance(folder: Path) -> Provenance | None:
     """The run's provenance; None if it keeps none. Raises ValueError: the file cannot be understood."""
     path = folder / FILE
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(path.read_bytes())
         sessions = tuple(_session(one) for one in content["sessions"])
         model = _parts(content.get("model", content.get("frozen", {})))
         data, code, since = _parts(content["data"]), _parts(content["code"]), int(content["since"])

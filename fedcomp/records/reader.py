@@ -20,8 +20,8 @@ from fedcomp.records.provenance import Provenance
 from fedcomp.records.run_folder import CONFIG, held
 from fedcomp.records.status import Status
 
-WHOLE = ("rounds", "eval_every", "seed")
-"""Keys of a config that readers count with."""
+WHOLE = {"rounds": 1, "eval_every": 1, "seed": 0}
+"""{key of a config that readers count with: its least value}."""
 
 
 @dataclass(frozen=True)
@@ -51,35 +51,50 @@ class RunFiles:
 
         Raises ValueError: the file cannot be read, is no YAML mapping, or is another program's.
         """
-        import yaml
-
-        from fedcomp.core.choices import FAST_LOADER
-
-        path = self.folder / CONFIG
-        try:
-            config = yaml.load(path.read_bytes(), Loader=FAST_LOADER)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ValueError(f"cannot read {path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
-        if not isinstance(config, dict):
-            raise ValueError(f"{path} is no config: it must be a mapping")
-        for key in WHOLE:
-            if type(config.get(key, 0)) is not int:
-                raise ValueError(f"{path} is no config of a run: {key} is {config[key]!r}, but must be a whole number")
-        return without_rooms(config)
+        written = self._written()
+        return None if written is None else without_rooms(written)
 
     def existing_config(self) -> dict[str, Any]:
-        """As `config`. Raises ValueError: there is no such folder, or it holds no run, or as `config`."""
+        """As `config`. Raises as `written_config`."""
+        return without_rooms(self.written_config())
+
+    def written_config(self) -> dict[str, Any]:
+        """The resolved config as it is written, classes with their rooms, from which parts may be built.
+
+        Raises ValueError: there is no such folder, it holds no run, a value is a reference, or as `config`.
+        """
         if not self.folder.is_dir():
             raise ValueError(f"there is no folder {self.folder}")
-        config = self.config()
+        config = self._written()
         if config is None:
             raise ValueError(
                 f"{self.folder} is no run's folder: it has no {CONFIG}; a run's is <output_root>/<name>/<hash>/seed=<n>"
             )
+        if "${" in str(config):  # a reference may stand for code
+            raise ValueError(f"{self.folder / CONFIG} is no config of a run: a run writes no reference, ${{...}}")
+        return config
+
+    def _written(self) -> dict[str, Any] | None:
+        from fedcomp.core.parse import parse_yaml
+
+        path = self.folder / CONFIG
+        try:
+            config = parse_yaml(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ValueError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise ValueError(f"{path} is no YAML of a run: {error}") from error
+        if not isinstance(config, dict):
+            raise ValueError(f"{path} is no config: it must be a mapping")
+        for key, least in WHOLE.items():
+            value = config.get(key, least)
+            if type(value) is not int or not least <= value < 2**63:
+                raise ValueError(
+                    f"{path} is no config of a run: {key} is {value!r}, but must be a whole number of {least} or more, "
+                    "below 2^63"
+                )
         return config
 
     def status(self) -> Status | None:

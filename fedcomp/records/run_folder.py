@@ -74,7 +74,7 @@ def _locked(path: Path) -> IO[str]:
     for patience in (0.05, 0.1, 0.2, 0.0):  # `held` may have it for microseconds
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("w")
+            file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")  # never another's file
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # else its owner has removed it

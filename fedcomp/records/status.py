@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from fedcomp.core.parse import parse_json
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.digests import Digests
 
@@ -39,12 +40,12 @@ def read_status(folder: Path) -> Status | None:
     """The run's status, None if it has none yet. Raises ValueError: the file is no status."""
     path = folder / FILE
     try:
-        data = json.loads(path.read_bytes())
+        data = parse_json(path.read_bytes())
         error = None if data.get("error") is None else str(data["error"])
         status = Status(data["state"], int(data["round"]), error, dict(data.get("record", {})))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as damage:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as damage:
         raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from damage
     if status.state not in get_args(State):
         raise ValueError(f"{path}: state is {status.state!r}, allowed are {', '.join(get_args(State))}")

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.parse import parse_json
 from fedcomp.records.atomic_write import atomic_path
 
 MESSAGE, WORD, REPORT = b"m", b"w", b"r"
@@ -227,7 +228,7 @@ def _as_socket(connection: Connection) -> socket.socket:
 def read_words(frame: bytes) -> Mapping[str, Any]:
     """What a frame says. Raises Gone: it is no text of ours."""
     try:
-        content = json.loads(frame)
+        content = parse_json(frame)
     except ValueError:
         content = None
     if not isinstance(content, dict):

@@ -46,7 +46,7 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
         raise ValueError(f"{run.folder} is {run.state}: finish it first, or give --partial for the rounds so far")
     if lacking := [key for key in ("model", "seed") if key not in run.config]:
         raise ValueError(f"{run.folder / CONFIG} is no config of a run: {lacking[0]} is missing")
-    options = yaml.safe_load((run.folder / CONFIG).read_bytes())["model"]  # with the modules of classes
+    options = run.files.written_config()["model"]
     if str(options.get("_target_")).startswith("fedcomp."):  # what others name is not imported
         check_model(run.folder, options, {})
     traffic = read_traffic(run.folder)

@@ -202,5 +202,6 @@ def _table(title: str, rows: Sequence[Difference]) -> Table:
     for head in (title, "1", "2", *(["from 1 to 2"] if changed else [])):
         table.add_column(head, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, (row.name, row.one, row.other, *([row.change] if changed else []))))
+        texts = map(str, (row.name, row.one, row.other, *([row.change] if changed else [])))
+        table.add_row(*map(escape, texts))
     return table

@@ -67,7 +67,7 @@ class RunPlace:
         if done is None:
             return None
         remark = FinishedRuns(lambda _: build(config.dataset)).check(self.path, self.plain)
-        update_label(self.path / CONFIG, self.plain)
+        update_label(self.path, self.plain)
         if remark is not None:
             self.progress.note(remark)
         self.progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
@@ -78,10 +78,9 @@ class RunPlace:
         return done
 
 
-def update_label(path: Path, plain: dict[str, Any]) -> None:
+def update_label(folder: Path, plain: dict[str, Any]) -> None:
     """Write the new `label` and `figures` into the config of a finished run, where reports read them."""
-    kept = OmegaConf.load(path)
-    assert isinstance(kept, DictConfig)
+    kept = RunFiles(folder).written_config()
     new = {key: plain[key] for key in ("label", "figures")}
     if any(kept.get(key) != value for key, value in new.items()):
-        write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
+        write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(kept | new)).encode())

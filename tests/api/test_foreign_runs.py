@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_code_that_is_not_fedcomp_s_is_not_run(folder: Path, tmp_path: Path, par
     assert not proof.exists()
 
 
+def test_a_reference_stands_for_no_code(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proof = tmp_path / "proof"
+    part = f"{{_target_:os.mknod,_args_:['{proof}']}}"
+    for reference in (f"${{oc.create:{part}}}", f'${{oc.create:${{oc.decode:"{part}"}}}}', "${oc.create:{a=}}"):
+        config = {**OmegaConf.load(folder / "config.yaml"), "evaluation": reference}
+        (folder / "config.yaml").write_text(json.dumps(config, default=OmegaConf.to_container))
+        assert "a run writes no reference, ${...}" in _one_line(evaluate, [str(folder), "--trust-code"], capsys)
+        assert not proof.exists()
+
+
 def test_the_user_s_own_code_runs_where_it_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,11 +132,18 @@ def test_names_do_not_lead_elsewhere(folder: Path, tmp_path: Path, capsys: pytes
     assert not list(tmp_path.glob("**/evil*"))
 
 
+BOMB = "a: &a [1]\n" + "".join(f"{name}: &{name} [*{last}, *{last}]\n" for last, name in pairwise("abcdefgh"))
 NO_CONFIG = {
     None: "has no config.yaml",
     "- 1\n- 2\n": "is no config: it must be a mapping",
     "model: 3\n": "is no config of a run",
     "rounds: many\n": "is no config of a run",
+    "rounds: 0\n": "rounds is 0, but must be a whole number of 1 or more",
+    f"rounds: {2**63}\n": "but must be a whole number of 1 or more, below 2^63",
+    BOMB: "is no YAML of a run: it has an alias, *a",
+    "a: &a [*a]\n": "is no YAML of a run: it has an alias, *a",
+    f"a: {'[' * 3_000}{']' * 3_000}\n": "is no YAML of a run: it is nested too deeply",
+    f"a: {'[' * 100_000}": "is no YAML of a run: it is nested too deeply",  # a parser in C would run out of stack
 }
 
 

@@ -26,6 +26,7 @@ OF_THE_RUN = [
     ("'name=\"a\nb\"'", "name 'a\\nb' contains '\\n', but must be one line of text"),
     ("'label=\" \"'", "label=' ' is blank, but must name a method"),
     ("'label=\"a\x07b\"'", "label 'a\\x07b' contains '\\x07'"),
+    ("'label=\"\\${x}\"'", "label=${x} has ${ in a text, which would be a reference where the run is read"),
     ("'case=\"a\u2028b\"'", "case 'a\\u2028b' contains '\\u2028'"),
     ("figures=[{name:a,kind:pie,y:[test/loss]}]", "figure 'a': kind is 'pie', allowed are last, curve, variance"),
     ("figures=[3]", "figure 3 is no mapping such as {name: mse, x: round, y: [mse]}"),

@@ -9,6 +9,8 @@ import pytest
 
 from fedcomp.records.metrics_file import REPETITIONS, Record, read_lines, read_repetitions
 from fedcomp.records.reader import RunFiles, find_runs, read_run, read_runs
+from fedcomp.records.run_folder import LOCK, owned
+from fedcomp.records.status import Status, write_status
 from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 from tests.refused import one_line_error
@@ -163,6 +165,30 @@ def test_the_config_of_another_program_is_no_runs(make_run: MakeRun, tmp_path: P
     (run,) = read_runs([tmp_path / "outputs" / "demo" / f"{key}{value}"])
     assert run.state == "unreadable"
     assert f"is no config of a run: {key} is {value!r}, but must be a whole number" in str(run.error)
+
+
+def test_a_status_from_elsewhere_names_no_other_file(make_run: MakeRun) -> None:
+    files = RunFiles(make_run("topk", 0, [0.1, 0.9], config={"eval_every": 10}))
+    for name in ("/dev/zero", "../seed=1/metrics.jsonl"):
+        write_status(files.folder, Status("finished", 10, record={name: "dc"}))
+        assert f"has a checksum of {name!r}, which is no file of a record" in str(read_run(files).error)
+
+
+def test_a_record_lacks_more_lines_than_memory_holds(make_run: MakeRun) -> None:
+    files = RunFiles(make_run("topk", 0, [0.1, 0.9], config={"eval_every": 10}))
+    write_status(files.folder, Status("finished", 2**60))
+    assert "has no line of round 20 and 115292150460684695 more" in str(read_run(files).error)
+
+
+def test_a_lock_that_is_a_link_empties_no_other_file(tmp_path: Path) -> None:
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("three years")
+    folder = tmp_path / "seed=0"
+    folder.mkdir()
+    (folder / LOCK).symlink_to(mine)
+    with one_line_error("Too many levels of symbolic links"), owned(folder):
+        pass
+    assert mine.read_text() == "three years"
 
 
 def test_what_is_not_there_yet(tmp_path: Path) -> None:

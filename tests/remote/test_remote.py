@@ -118,7 +118,12 @@ def test_who_cannot_show_that_it_belongs_is_refused_and_the_right_one_comes_in()
         with Client((address.host, address.port), authkey=KEY) as connection:
             connection.send_bytes(b"w\x80\x04pickle")
 
-    for tell, line in ((another_key, "another key"), (a_stranger, "refused"), (foreign_words, "damaged or foreign")):
+    def nested_words(address: Address) -> None:
+        with Client((address.host, address.port), authkey=KEY) as connection:
+            connection.send_bytes(b"w" + b"[" * 100_000)
+
+    refused = {another_key: "another key", a_stranger: "refused", foreign_words: "foreign", nested_words: "foreign"}
+    for tell, line in refused.items():
         with gathering(1) as (end, said):
             tell(end.address)
             until(lambda said=said: bool(said))  # who comes next is greeted by another thread

@@ -107,7 +107,13 @@ def test_a_run_that_reached_its_max_bits_is_complete(tmp_path: Path) -> None:
     assert (row.runs[0].round, row.progress) == (5, 1)
 
 
-@looped("file, line", [("jobs.jsonl", '{"job": "1'), ("runs.jsonl", '{"folder": "x"}'), ("runs.jsonl", "[]")])
+WRONG = [
+    ("runs.jsonl", line)
+    for line in ("[]", '{"folder": NaN, "overrides": []}', '{"folder": "x", "overrides": [true]}', "[" * 100_000)
+]
+
+
+@looped("file, line", [("jobs.jsonl", '{"job": "1'), ("runs.jsonl", '{"folder": "x"}'), *WRONG])
 def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> None:
     (grid / "demo" / "grids" / "now" / file).write_text(f"{line}\n")
     with one_line_error(rf"{file}, line 1 is damaged: .*; remove it to read the rest"):
@@ -118,16 +124,21 @@ def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> 
     "file, text, said",
     [
         ("status.json", "{", "is no status file"),
+        ("status.json", "[" * 100_000, "is no status file"),
+        ("status.json", '{"state": "running", "round": Infinity}', "is no status file"),
         ("config.yaml", "- a\n", "must be a mapping"),
         ("metrics.jsonl", "7\n", "line 1 is no record"),
+        ("metrics.jsonl", "[" * 100_000 + "\n", "line 1 is no record"),
+        ("metrics.jsonl", f'{{"round": {2**63}}}\n', "line 1 is no record"),
         ("metrics.jsonl", None, "cannot read"),
     ],
 )
 def test_a_broken_file_is_the_error_of_its_run(tmp_path: Path, file: str, text: str | None, said: str) -> None:
-    path = _run(tmp_path / said, "topk", 1, "finished", [0.1]) / file
+    root = tmp_path / f"{said}{text!r:.20}"
+    path = _run(root, "topk", 1, "finished", [0.1]) / file
     path.unlink()
     path.mkdir() if text is None else path.write_text(text)
-    (run,) = run_states(tmp_path / said).runs
+    (run,) = run_states(root).runs
     assert (run.state, said in str(run.error)) == ("failed", True)
 
 
