@@ -148,12 +148,17 @@ class Compressor:
             inner = inner - self.predicted(memory, cohort)
         rows = take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
-        payload, rows = self.feedback.encode(codec, inner, rows, self._known(common), sender_key)
+        payload, kept = self.feedback.encode(codec, inner, rows, self._known(common), sender_key)
+        if kept.shape != rows.shape:
+            raise ValueError(
+                f"{type(self.feedback).__name__}.encode returned a memory {tuple(kept.shape)}, but must return "
+                f"{tuple(rows.shape)}, a row for each sender as it was given"
+            )
         if self.part is not None:
             assert "uncompressed" not in payload.fields, "a codec has a field called uncompressed"
             rest = Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)
             payload = replace(payload, fields={**payload.fields, "uncompressed": rest})
-        return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
+        return payload, replace(memory, sender=put_rows(memory.sender, cohort, kept))
 
     def estimate(
         self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge

@@ -93,13 +93,13 @@ def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
 def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
     """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients unchanged.
 
-    With `cohort.state_donated` it is `rows` itself, overwritten: a second tensor [N, ...] would double the memory. What
-    a round needs of the old rows it takes before.
+    With `cohort.state_donated` it is a view of `rows`, overwritten: a second tensor [N, ...] would double the memory.
+    What a round needs of the old rows it takes before. That it is another object tells who kept the old one.
     """
     if not rows.shape[1:].numel():
         return rows
     if cohort.is_all_of(rows.shape[0]):
         return new
     if cohort.state_donated and rows.is_contiguous():
-        return rows.index_copy_(0, cohort.ids, new)
+        return rows.index_copy_(0, cohort.ids, new).view_as(rows)
     return rows.index_copy(0, cohort.ids, new)

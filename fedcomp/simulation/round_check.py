@@ -117,14 +117,15 @@ def _check_memories(
     for name, old, new in ctx.sent.memories:
         for part in fields(old):
             was, now = vars(old)[part.name], vars(new)[part.name]
+            changed, begun_anew = bool(was.numel()) and was is not now, _storage(was) not in known
             known.add(_storage(now))
-            if was.numel() and _storage(was) not in known and id(now) not in kept:
+            if changed and begun_anew and id(now) not in kept:
                 raise ForgottenMemory(
                     f"{where}: the compressor's memory before the message '{name}' is not that of the state, nor is "
                     "the one after it in the new state, so that error feedback adds nothing: begin it in init, and "
                     "keep it in the state"
                 )
-            if was.numel() and was is not now and id(was) in kept and id(now) not in kept:
+            if changed and id(was) in kept and id(now) not in kept:
                 raise ForgottenMemory(
                     f"{where}: the state after it has the compressor's memory from before the message '{name}', so "
                     "that error feedback adds nothing: put the memory that ctx.send_up or ctx.send_down returns into "

@@ -150,8 +150,7 @@ class WireLink(Link):
             data = received.fields[name].data
             if not torch.equal(_as_bits(data), _as_bits(field.data[:, : data.shape[1]])):
                 raise WireError(
-                    f"field {name} arrives with other entries than were sent: its coding reads what was not sent, or "
-                    "entries behind a row's `count` are not zero"
+                    f"field {name} arrives with other entries than were sent: its coding reads what was not sent"
                 )
         return received
 

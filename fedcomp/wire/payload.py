@@ -49,12 +49,22 @@ class Field:
             raise WireError(f"field {name}: its entries are {given}, but its coding, {coding}, writes {written}")
 
     def check_range(self, name: str) -> None:
-        """Raise WireError, which names the field, if its coding cannot write an entry; reads from the device."""
+        """Raise WireError, which names the field, if its coding cannot write an entry, or one that is not sent is no 0.
+
+        Reads from the device.
+        """
         for row in range(self.data.shape[0]):
             try:
                 self.coding.check(self.sent(row))
             except WireError as error:
                 raise WireError(f"field {name} of row {row}: {error}, as {type(self.coding).__name__} says") from None
+            behind = self.data[row, len(self.sent(row)) :]
+            if behind.any():
+                at = len(self.sent(row)) + int(behind.ne(0).byte().argmax())
+                raise WireError(
+                    f"field {name} of row {row}: entry {at} is not zero, but behind its count of "
+                    f"{len(self.sent(row))}, so that it is not sent: a decoder must not see it"
+                )
 
     def sent(self, row: int) -> Tensor:
         """The entries that one row sends."""

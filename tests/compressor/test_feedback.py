@@ -1,5 +1,7 @@
 """Memories at both ends: error feedback, predictors, messages of what earlier ones left out; what is refused."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from fedcomp.wire.coding import Float
 from tests.compressor.round_trips import gauss, passed
 from tests.looped import looped
 from tests.parts import Compressor, Dense, Drive, ErrorFeedback, MRCQuantiser, MRCSign, RandK, Sign, TopK
-from tests.refused import refused
+from tests.refused import one_line_error, refused
 
 DIM, NUM = 40, 5
 MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQuantiser(levels=9)
@@ -33,6 +35,22 @@ def test_nothing_is_lost(codec, decay) -> None:
         sent = codec.decode(payload, known)
         assert torch.allclose(sent + memory.sender[[0, 3]], x + decay * before[[0, 3]], atol=1e-6)
         assert torch.equal(memory.sender[[1, 2, 4]], before[[1, 2, 4]])
+
+
+@dataclass(frozen=True)
+class Mean(ErrorFeedback):
+    """Keeps one memory for all."""
+
+    def encode(self, *given):
+        payload, memory = super().encode(*given)
+        return payload, memory.mean(0, keepdim=True)
+
+
+def test_a_memory_of_another_shape_is_named() -> None:
+    compressor, cohort = Compressor(Sign(), Mean()), Cohort.of([0, 3], torch.ones(2))
+    known = SharedKnowledge(Key(), cohort.ids, (DIM,))
+    with one_line_error(r"Mean.encode returned a memory \(1, 40\), but must return \(2, 40\), a row for each sender"):
+        compressor.encode(gauss(2, DIM), compressor.init(5, torch.zeros(DIM)), cohort, known, Key())
 
 
 test_codecs_whose_memory_would_grow_are_refused_before_the_first_round = refused(

@@ -91,7 +91,8 @@ def test_rows_of_a_cohort() -> None:
     shared = torch.zeros(1, 2).expand(4, 2)  # rows that are one row are not overwritten
     for old, in_place in ((rows, True), (shared, False)):
         given = put_rows(old, replace(some, state_donated=True), new[some.ids])
-        assert (given is old) == in_place
+        assert (given.data_ptr() == old.data_ptr()) == in_place
+        assert given is not old
         assert (given[[1, 3]] == -1).all()
     assert (shared == 0).all()
 

@@ -113,9 +113,10 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
 )
 def test_what_no_run_can_go_on_with_is_one_line(what: str, words: str) -> None:
     simulation = world.simulation(Own(*(REMEMBERS if what in ("old memory", "begun anew") else PARTS), what=what))
-    with one_line_error(words):
-        state, _ = simulation.round(0, simulation.init(), Ledger())
-        simulation.test_metrics(1, state)
+    for donate_state in (False, True):
+        with one_line_error(words):
+            state, _ = simulation.round(0, simulation.init(), Ledger(), donate_state)
+            simulation.test_metrics(1, state)
 
 
 def test_a_model_and_a_metric_of_one_name_are_refused() -> None:

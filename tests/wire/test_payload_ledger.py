@@ -91,6 +91,7 @@ class Faulty(Codec):
             "not rounded": lambda: Field(x * 100 + 128, Unsigned(8)),
             "too large": lambda: Field(torch.full_like(x, 32768, dtype=torch.int64), Unsigned(8)),
             "too wide": lambda: Field(x, Float(torch.bfloat16)),
+            "behind": lambda: Field(torch.ones_like(x, dtype=torch.int64), Unsigned(8), torch.tensor([2] * len(x))),
         }[self.fault]()})
 
     def decode(self, payload, common):
@@ -100,6 +101,7 @@ REFUSED = {
     "not rounded": "field codes: its entries are torch.float32, but its coding, Unsigned, writes integers",
     "too large": "field codes of row 0: an entry of 32768 where 0 to 255 are allowed, as Unsigned says",
     "too wide": "field codes: its entries are torch.float32, but its coding, Float, writes torch.bfloat16",
+    "behind": "field codes of row 0: entry 2 is not zero, but behind its count of 2, so that it is not sent",
 }
 
 
