@@ -21,10 +21,12 @@ def _join(given: argparse.Namespace) -> int:
     from fedcomp.config.compose import compose  # the rest takes seconds
     from fedcomp.remote.client_end import ClientEnd, Hello
     from fedcomp.remote.frames import START_SECONDS, Address, await_key
-    from fedcomp.remote.processes import join
+    from fedcomp.remote.processes import check, join
 
     check_patience(given.patience)
     config = compose([*given.overrides, "wire=tcp"], given.config_dir)
+    check(config)
+    _check_client(given.client, config.num_clients)
     address, key = Address.of(given.server), await_key(given.key, START_SECONDS, say)
 
     def connect(hello: Hello) -> ClientEnd:
@@ -36,3 +38,10 @@ def _join(given: argparse.Namespace) -> int:
         say(f"client {given.client}: error: {error}")
         return 1
     return 0
+
+
+def _check_client(client: int, num_clients: int | None) -> None:
+    """Raise ValueError if there is no such client, as far as the options alone tell."""
+    if client < 0 or (num_clients is not None and client >= num_clients):
+        others = "and above" if num_clients is None else f"to {num_clients - 1}"
+        raise ValueError(f"--client {client}: there is no such client, they are 0 {others}")

@@ -156,7 +156,17 @@ class Peer:
         except BlockingIOError as error:
             raise Gone(f"{self.name} read nothing for {self._patience:g} s") from error
         except OSError as error:
-            raise Gone(f"{self.name} is gone: {error.strerror or error}") from error
+            raise self._last_word() or Gone(f"{self.name} is gone: {error.strerror or error}") from error
+
+    def _last_word(self) -> Exception | None:
+        """Why the other end closed the connection, if it has said so."""
+        with contextlib.suppress(Gone):
+            while multiprocessing.connection.wait([self._connection], 0):
+                kind, data = self.next(MOST_WORDS)
+                said = read_words(data) if kind == WORD else {}
+                if "left_out" in said or "stop" in said:
+                    return self.stops(said)
+        return None
 
     def receive(self, kind: bytes, most: int) -> bytes:
         """The next frame, which must be of this kind, without its kind. Raises Gone, Again."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.cli.join import main as join_main
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.records.checkpoint import Checkpoint, save
@@ -112,6 +113,21 @@ def test_a_run_that_resumes_from_the_checkpoint_before_waits_for_patience_alone(
     assert waits == [None, 7.0]
     assert ", 7 s at most" in said[1]
     end.close(end=True)
+
+
+@looped(
+    "words, said",
+    [
+        ("--client 3 num_clients=3", "--client 3: there is no such client, they are 0 to 2"),
+        ("--client -1 num_clients=null", "--client -1: there is no such client, they are 0 and above"),
+        ("--client 0 repeats=2", "wire=tcp takes no repeats"),
+    ],
+)
+def test_wrong_arguments_end_with_2_before_the_server_is_asked(words: str, said: str, tmp_path: Path, capsys) -> None:
+    given = [*words.split(), f"output_root={tmp_path}", "--server", "127.0.0.1:1", "--key", str(tmp_path / "none")]
+    assert join_main(given) == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_client_that_left_is_waited_for() -> None:

@@ -137,6 +137,20 @@ def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
         end.begin(1)
 
 
+def test_who_sends_after_it_was_left_out_hears_why() -> None:
+    """The server has closed the connection without reading on, so that sending fails before anything is received."""
+    end = ServerEnd(HERE, KEY, patience=0.2)
+    end.may_go_on = True
+    late, _ = gathered(end, 0, 1)
+    end.begin(0)
+    end.tell_round(0, (), (0, 1))
+    with pytest.raises(Lost):
+        end.receive(0, 10)
+    with pytest.raises(Gone, match=r"goes on without this client \(client 0 sent nothing for 0.2 s\); the same comma"):
+        list(map(late.send, [bytes(100_000)] * 100))
+    end.close(end=True)
+
+
 def test_who_sends_what_cannot_be_read_is_left_out() -> None:
     """A whole frame of the right kind; only what it holds is no message."""
     message = Payload({"values": Field(torch.arange(3.0).repeat(2, 1), Float())})
