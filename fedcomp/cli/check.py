@@ -42,11 +42,13 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     chosen = [group for group in GROUPS if any(word.startswith(f"{group}=") for word in overrides)]
     if not chosen:
         raise ValueError(f"nothing to check: choose one of {', '.join(f'{group}=NAME' for group in GROUPS)}")
-    from rich.console import Console  # the rest takes seconds
+    from omegaconf import OmegaConf  # the rest takes seconds
+    from rich.console import Console
 
     from fedcomp.check.report import CheckResult, results, show
     from fedcomp.config.compose import compose
     from fedcomp.config.instantiate import check_keys
+    from fedcomp.provenance.checked import keep_passed
 
     config = compose(overrides, config_dir)
     check_keys(config)
@@ -56,8 +58,10 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     with _once():
         for group in chosen:
             name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
-            for part, case, checks in jobs[group](name, config):
-                found += results(part, case, checks)
+            own = [one for part, case, checks in jobs[group](name, config) for one in results(part, case, checks)]
+            if all(one.example is None for one in own):
+                keep_passed(group, OmegaConf.to_container(config[group], resolve=True))  # type: ignore[arg-type]
+            found += own
     show(found, console)
     return int(any(one.example is not None for one in found))
 

@@ -23,6 +23,7 @@ from fedcomp.display.partition_plot import plot_partition
 from fedcomp.model.contract import AnyModel, num_frozen
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
+from fedcomp.provenance.checked import unchecked
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
 from fedcomp.records.status import Status, read_status, write_status
@@ -102,7 +103,7 @@ class FolderSetup(RunSetup):
     @contextlib.contextmanager
     def running(self, simulation: Simulation, split: str | None, plan: Plan | None) -> Iterator[None]:
         with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
-            for line in self._begun.notes:
+            for line in (*self._begun.notes, *unchecked(self._plain)):
                 self._note(line)
             if (found := self._begun.session.bfloat16) is not None:
                 (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.api import run
+from fedcomp.check import report
 from fedcomp.cli.check import main
+from fedcomp.config.compose import compose
 from fedcomp.core.folders import CONF
+from fedcomp.provenance.code import source
 from tests.looped import looped
 from tests.thorough import thorough
 
@@ -127,6 +131,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             del sys.modules[name]
 
 
+QUICK = ("rounds=1", "num_clients=2", "pictures=false", "quiet=true", "overwrite=true", "device=cpu")
 FOUND = {
     "compressor=faulty compressor.fault=variable": "faulty, receiver: vectors of 1 entries",
     "compressor=faulty compressor.fault=cache": "faulty, other process: faulty, a vector of 1 entries: x [0, 0] is",
@@ -153,6 +158,24 @@ def test_a_fault_is_found(mine: str, overrides: str, capsys: pytest.CaptureFixtu
 def test_a_sound_part_passes(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config-dir", mine, *overrides.split()]) == 0
     assert "FAILED" not in capsys.readouterr().out
+
+
+def test_a_run_says_which_part_of_ones_own_has_not_passed(mine: str, monkeypatch, caplog) -> None:
+    def said() -> str:
+        source.cache_clear()  # as in a new process
+        caplog.clear()
+        with caplog.at_level("INFO", "fedcomp"):
+            run(compose(["compressor=faulty", "compressor.fault=biased", *QUICK], mine))
+        return caplog.text
+
+    line = "compressor: faulty_codec.Faulty is believed that its messages say all that is decoded: fedcomp-check compr"
+    for example, status in (("it is not", 1), (None, 0)):
+        assert line in said()
+        monkeypatch.setattr(report, "results", lambda *_, found=example: [report.CheckResult("", "", "", found)])
+        assert main(["--config-dir", mine, "compressor=faulty"]) == status
+    assert "is believed" not in said()
+    Path(mine, "faulty_codec.py").write_text(f"{CODEC}# and more")
+    assert line in said()
 
 
 @looped(

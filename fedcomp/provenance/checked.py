@@ -1,0 +1,39 @@
+"""Which parts of the user's own `fedcomp-check` has passed: what a run that has one which it has not says of it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fedcomp.core.choices import FOLDERS, parts
+from fedcomp.provenance.code import code_parts
+from fedcomp.records.cached import cached, keep
+
+KIND = "checked"
+BELIEVED = {
+    "compressor": "that its messages say all that is decoded",
+    "downlink": "that its messages say all that is decoded",
+    "algorithm": "that nothing reaches the other end without a message",
+}
+"""{config key: what no run can see of a part}."""
+
+
+def keep_passed(group: str, part: Mapping[str, Any]) -> None:
+    """Keep that a part of this group, as its code is now, has passed all checks; its options may be others later."""
+    if (question := _question(group, part)) is not None:
+        keep(KIND, question, True)
+
+
+def unchecked(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each part of the user's own of this resolved config that has not passed."""
+    for key, what in BELIEVED.items():
+        group = FOLDERS.get(key, key)
+        question = _question(group, config[key])
+        if question is not None and cached(KIND, question) is not True:
+            named = f"{key}: {config[key]['_target_']}"
+            yield f"{named} is believed {what}: fedcomp-check {group}=<its name>, with your options, tries it"
+
+
+def _question(group: str, part: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the answer depends on; None: the part has no code of the user's own."""
+    code = {name: one.digest for name, one in code_parts(part).items()}
+    targets = sorted(str(one["_target_"]) for one in parts(part))
+    return {"group": group, "parts": targets, "code": code} if code else None
