@@ -38,7 +38,6 @@ from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CONFIG
 from fedcomp.runtime import bfloat16
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.tracking.contract import Tracker
@@ -141,7 +140,7 @@ class GridLauncher(Launcher):
                 check_effects(task)
                 return _Job(run, composed, finished=False, broken=None)
             remark = self._checked(folder, task)
-            update_label(folder / CONFIG, plain)
+            update_label(folder, plain)
             finished = not build_part(task.tracker, Tracker).lacks(folder)  # else the run shows itself, and is done
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))
