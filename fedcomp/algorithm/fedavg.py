@@ -109,7 +109,7 @@ class FedAvg(Algorithm):
         mean, uplink = ctx.send_up("update", self.uplink, local.value, uplink, cohort)
 
         received, downlink = down.send_mean(mean, downlink, cohort, ctx)
-        step, optimizer = self.server.step(received, state.optimizer)
+        step, optimizer = self.server.step(received, state.optimizer, state.theta)
         arrived, stats, downlink = down.send_step(step, stats, downlink, cohort, ctx)
 
         steps_down = down.sends == "step"

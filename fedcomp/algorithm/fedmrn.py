@@ -129,7 +129,7 @@ class FedMRN(Algorithm):
         mean = part.put(rest.put(start, dense - first), mean)
         stats = ctx.gather_stats(local.stats, cohort)
 
-        step, optimizer = self.server.step(mean, state.optimizer)
+        step, optimizer = self.server.step(mean, state.optimizer, state.theta)
         theta, stats, downlink = down.send_change(state.theta, state.theta + step, stats, downlink, cohort, ctx)
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics

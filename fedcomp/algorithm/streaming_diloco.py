@@ -178,7 +178,7 @@ class StreamingDiLoCo(Algorithm):
         old = part.part.take(state.theta)
         change = part.part.take(workers) - old
         mean, uplink = part.send_up("update", self.uplink, change, state.uplink[number], cohort, ctx)
-        step, slots = self.server.step(mean, state.optimizer[number])
+        step, slots = self.server.step(mean, state.optimizer[number], old)
         sent, downlink = part.send_down("step", self.downlink, step, state.downlink[number], ctx)
         new = replace(
             state,

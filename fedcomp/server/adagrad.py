@@ -24,7 +24,7 @@ class Adagrad(ServerOptimizer):
     def init(self, theta: Tensor) -> Slots:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
-    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, update: Tensor, slots: Slots, theta: Tensor) -> tuple[Tensor, Slots]:
         first, second = slots
         first, second = first.lerp(update, 1 - self.beta1), second.addcmul(update, update)
         return self.lr * first / (second.sqrt() + self.eps), (first, second)

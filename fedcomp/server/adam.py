@@ -24,7 +24,7 @@ class Adam(ServerOptimizer):
     def init(self, theta: Tensor) -> Slots:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
-    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, update: Tensor, slots: Slots, theta: Tensor) -> tuple[Tensor, Slots]:
         first, second = slots
         first = first.lerp(update, 1 - self.beta1)
         second = self.second_moment(second, update)

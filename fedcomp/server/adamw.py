@@ -28,16 +28,16 @@ class AdamW(ServerOptimizer):
     weight_decay: Annotated[float, Within("[0, inf)")] = 0.01
 
     def init(self, theta: Tensor) -> Slots:
-        """m, v [D], t [1], and theta [D] itself, which decays."""
+        """m, v [D] and t [1]."""
         steps = theta.new_zeros(1, dtype=torch.float64)
-        return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape), steps, theta
+        return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape), steps
 
-    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
-        first, second, steps, theta = slots
+    def step(self, update: Tensor, slots: Slots, theta: Tensor) -> tuple[Tensor, Slots]:
+        first, second, steps = slots
         first = first.lerp(update, 1 - self.beta1)
         second = (second * self.beta2).addcmul(update, update, value=1 - self.beta2)
         steps = steps + 1
         left = [(1 - beta**steps).to(update.dtype) for beta in (self.beta1, self.beta2)]
         step = self.lr * (first / left[0]) / ((second / left[1]).sqrt() + self.eps)
         step = step - self.lr * self.weight_decay * theta
-        return step, (first, second, steps, theta + step)
+        return step, (first, second, steps)

@@ -19,5 +19,5 @@ class ServerOptimizer(CheckedOptions, ABC):
         """First memories for parameters theta [D]."""
 
     @abstractmethod
-    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
-        """The step [D] that is added to theta for an aggregated update [D] (mean of theta_i - theta)."""
+    def step(self, update: Tensor, slots: Slots, theta: Tensor) -> tuple[Tensor, Slots]:
+        """(the step [D] that is added to theta [D] for an update [D], the mean of theta_i - theta; slots)."""

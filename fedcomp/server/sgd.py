@@ -34,7 +34,7 @@ class Sgd(ServerOptimizer):
     def init(self, theta: Tensor) -> Slots:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()
 
-    def step(self, update: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, update: Tensor, slots: Slots, theta: Tensor) -> tuple[Tensor, Slots]:
         if not self.momentum:
             return update * self.lr, slots
         velocity = slots[0] * self.momentum + update

@@ -1,5 +1,6 @@
 """What a server optimizer of the user's own does with two small updates, before the first round."""
 
+import inspect
 import logging
 
 import torch
@@ -19,16 +20,21 @@ MODEL = torch.tensor([40.0, -70.0, 90.0, 110.0])
 def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
     """The optimizer itself. One that goes against the update, or whose memory stays as it was, is said.
 
-    Raises ValueError: a step is no (float32 [D], slots), is not finite, writes into what it is given, is another one
-    when it is made again, or is the model after the step.
+    Raises ValueError: a step is not of (update, slots, theta), is no (float32 [D], slots), is not finite, writes into
+    what it is given, is another one when it is made again, or is the model after the step.
     """
     if type(optimizer).__module__.startswith("fedcomp."):
         return optimizer
     where, slots = f"server={name_of(optimizer)}", optimizer.init(torch.zeros(UPDATES.shape[1]))
     if not isinstance(slots, tuple) or not all(isinstance(one, Tensor) for one in slots):
         raise ValueError(f"{where}: init must return a tuple of tensors, its memory, which is () if it has none")
+    try:
+        inspect.signature(optimizer.step).bind(UPDATES[0], slots, MODEL)
+    except TypeError as error:
+        raise ValueError(f"{where}: step must take (update, slots, theta): {error}") from error
+    theta = torch.zeros(UPDATES.shape[1])
     for number, update in enumerate(UPDATES):
-        given = update.clone(), tuple(one.clone() for one in slots)
+        given = update.clone(), tuple(one.clone() for one in slots), theta.clone()
         made, again = optimizer.step(*given), optimizer.step(*given)
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Tensor)):
             raise ValueError(f"{where}: step returned a {type(made).__name__}, but must return (step, slots)")
@@ -39,17 +45,17 @@ def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
             )
         if not bool(step.isfinite().all()):
             raise ValueError(f"{where}: step {number + 1} is {step.tolist()} for the update {update.tolist()}")
-        if not all(map(torch.equal, (given[0], *given[1]), (update, *slots))):
-            raise ValueError(f"{where}: step writes into the update or the slots that it is given: make new tensors")
+        if not all(map(torch.equal, (given[0], *given[1], given[2]), (update, *slots, theta))):
+            raise ValueError(f"{where}: step writes into the tensors that it is given: make new ones")
         if not torch.equal(step, again[0]):
             raise ValueError(
-                f"{where}: step gives another step for the same update and slots, so that no run could be resumed: "
-                "what it remembers is in slots, and it draws nothing"
+                f"{where}: step gives another step for the same update, slots and theta, so that no run could be "
+                "resumed: what it remembers is in slots, and it draws nothing"
             )
         if number == 0:
             _note(where, float(step @ update), slots, new)
-        slots = new
-    step, _ = optimizer.step(UPDATES[0].clone(), optimizer.init(MODEL.clone()))
+        slots, theta = new, theta + step
+    step, _ = optimizer.step(UPDATES[0].clone(), optimizer.init(MODEL.clone()), MODEL.clone())
     if float(step @ MODEL) > 0.5 * float(MODEL @ MODEL):
         raise ValueError(f"{where}: step returned the model after the step, but must return what is added to the model")
     return optimizer

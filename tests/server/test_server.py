@@ -11,7 +11,7 @@ from fedcomp.server.sgd import Sgd
 from fedcomp.server.yogi import Yogi
 from tests.looped import looped
 
-UPDATE = torch.tensor([1.0, -2.0])
+UPDATE, ZEROS = torch.tensor([1.0, -2.0]), torch.zeros(2)
 
 
 TORCHS = [
@@ -33,7 +33,7 @@ def test_steps_are_torchs(own: ServerOptimizer, torchs: type[torch.optim.Optimiz
     slots = own.init(moved)
     assert not isinstance(own, Sgd) or len(slots) == len(options.keys() & {"momentum"})
     for update in updates:
-        step, slots = own.step(update, slots)
+        step, slots = own.step(update, slots, moved)
         moved = moved + step
         theta.grad = -update
         reference.step()
@@ -42,8 +42,8 @@ def test_steps_are_torchs(own: ServerOptimizer, torchs: type[torch.optim.Optimiz
 
 def test_adam() -> None:
     optimizer = Adam(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-3)
-    first, slots = optimizer.step(UPDATE, optimizer.init(UPDATE))
-    second, _ = optimizer.step(2 * UPDATE, slots)
+    first, slots = optimizer.step(UPDATE, optimizer.init(UPDATE), ZEROS)
+    second, _ = optimizer.step(2 * UPDATE, slots, ZEROS)
     m, v = 0.1 * UPDATE, 0.01 * UPDATE**2
     assert torch.allclose(first, 0.1 * m / (v.sqrt() + 1e-3))
     m, v = 0.9 * m + 0.2 * UPDATE, 0.99 * v + 0.04 * UPDATE**2
@@ -53,9 +53,9 @@ def test_adam() -> None:
 def test_yogi_nears_the_square_by_a_share_of_the_square() -> None:
     """Upwards for a larger update, downwards for a smaller one."""
     optimizer = Yogi(lr=0.1, beta1=0.9, beta2=0.5, eps=1e-3)
-    _, slots = optimizer.step(UPDATE, optimizer.init(UPDATE))
-    _, (_, larger) = optimizer.step(2 * UPDATE, slots)
-    step, (m, smaller) = optimizer.step(0.1 * UPDATE, slots)
+    _, slots = optimizer.step(UPDATE, optimizer.init(UPDATE), ZEROS)
+    _, (_, larger) = optimizer.step(2 * UPDATE, slots, ZEROS)
+    step, (m, smaller) = optimizer.step(0.1 * UPDATE, slots, ZEROS)
     assert torch.allclose(larger, 0.5 * UPDATE**2 + 0.5 * 4 * UPDATE**2)
     assert torch.allclose(smaller, 0.5 * UPDATE**2 - 0.5 * 0.01 * UPDATE**2)
     assert torch.allclose(m, (0.09 + 0.01) * UPDATE)
@@ -64,8 +64,8 @@ def test_yogi_nears_the_square_by_a_share_of_the_square() -> None:
 
 def test_adagrads_first_moment_is_a_mean_of_updates() -> None:
     optimizer = Adagrad(lr=0.1, beta1=0.9, eps=1e-3)
-    _, slots = optimizer.step(UPDATE, optimizer.init(UPDATE))
-    step, (m, v) = optimizer.step(2 * UPDATE, slots)
+    _, slots = optimizer.step(UPDATE, optimizer.init(UPDATE), ZEROS)
+    step, (m, v) = optimizer.step(2 * UPDATE, slots, ZEROS)
     assert torch.allclose(m, (0.09 + 0.2) * UPDATE)
     assert torch.allclose(v, 5 * UPDATE**2)
     assert torch.allclose(step, 0.1 * m / (v.sqrt() + 1e-3))

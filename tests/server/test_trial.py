@@ -25,7 +25,7 @@ class Own(ServerOptimizer):
     def init(self, theta):
         return self.first
 
-    def step(self, update, slots):
+    def step(self, update, slots, theta):
         return self.made(update, slots)
 
 
@@ -45,11 +45,11 @@ numbers = count()
         (lambda update, slots: (update[:1], slots), r"a step is torch.float32 \(1,\), but must be"),
         (lambda update, slots: (update.double(), slots), "a step is torch.float64"),
         (lambda update, slots: (update / slots[0], slots), r"step 1 is \[inf, -inf, inf, inf\] for the update \[0.1"),
-        (lambda update, slots: (update.mul_(2), slots), "step writes into the update or the slots"),
-        (lambda update, slots: (update, (slots[0].add_(update),)), "step writes into the update or the slots"),
+        (lambda update, slots: (update.mul_(2), slots), "step writes into the tensors that it is given"),
+        (lambda update, slots: (update, (slots[0].add_(update),)), "step writes into the tensors that it is given"),
         (
             lambda update, slots: (update * next(numbers), slots),
-            "step gives another step for the same update and slots",
+            "step gives another step for the same update, slots and theta",
         ),
     ],
 )
@@ -59,17 +59,30 @@ def test_a_step_that_is_none_is_refused(made, words: str) -> None:
 
 
 class Moved(Own):
-    """Its memory is the model, as a decay of the weights needs it."""
+    """Its step is made of the model, as a decay of the weights needs it."""
 
-    def init(self, theta):
-        return (theta,)
+    def step(self, update, slots, theta):
+        return self.made(update, theta), slots
 
 
 def test_a_step_that_is_the_model_is_refused() -> None:
-    decayed = lambda update, slots: update - 0.01 * slots[0]  # noqa: E731
-    tried(Moved(lambda update, slots: (decayed(update, slots), (slots[0] + decayed(update, slots),))))
+    tried(Moved(lambda update, theta: update - 0.01 * theta))
     with one_line_error("server=test_trial: step returned the model after the step, but must return what is added"):
-        tried(Moved(lambda update, slots: (slots[0] + update, (slots[0] + update,))))
+        tried(Moved(lambda update, theta: theta + update))
+    with one_line_error("server=test_trial: step writes into the tensors that it is given"):
+        tried(Moved(lambda update, theta: theta.add_(1)))
+
+
+class Blind(Own):
+    """Does not take the model."""
+
+    def step(self, update, slots):
+        return update, slots
+
+
+def test_a_step_that_takes_no_model_is_refused() -> None:
+    with one_line_error(r"server=test_trial: step must take \(update, slots, theta\): too many positional arguments"):
+        tried(Blind(momentum))
 
 
 def test_a_memory_of_no_tensors_is_refused() -> None:

@@ -106,7 +106,7 @@ class BiCompFLCFL(Algorithm):
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
             self.uplink.check_finite(ctx.link, update, payload, mean, common)
-        step, optimizer = self.server.step(mean, state.optimizer)
+        step, optimizer = self.server.step(mean, state.optimizer, state.theta)
         return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
 
     @property

@@ -69,7 +69,7 @@ class CSER(LocalModels):
             mean, left = send_up("reset", self.uplink, error, cohort, ctx)
             received, downlink = ctx.send_down("reset", self.downlink, mean, downlink, cohort)
             error, move = left, move + received - (error - left)
-        step, _ = self.server.step(move, ())
+        step, _ = self.server.step(move, (), state.theta)
         metrics = {**training_metrics(local), "memory/norm": lengths(error), **servers_memory(downlink, mean)}
         return CSERState(state.theta + step, error, stats, downlink), metrics
 

@@ -86,19 +86,20 @@ class LIEC(LocalModels):
         """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
         received, downlink = ctx.send_down("update", self._down, mean, state.downlink, cohort)
-        step, _ = self.server.step(received + residual, ())
+        step, _ = self.server.step(received + residual, (), state.theta)
         return state.theta + step, downlink, mean
 
     def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory, Tensor]:
         """As `_compensate`, in float32, with the models."""
         error = self._down.sender_memory(state.downlink)[0]
         if self.fused_average:
-            step, _ = self.server.step(update, ())
-            late, _ = self.server.step(error, ())
+            step, _ = self.server.step(update, (), state.theta)
+            late, _ = self.server.step(error, (), state.theta)
             model = self._exchange("model", state.theta + step, late, cohort, ctx)
         else:
             average = self._exchange("model", state.theta, torch.zeros_like(error), cohort, ctx)
-            step, _ = self.server.step(self._exchange("update", update, error, cohort, ctx), ())
+            mean = self._exchange("update", update, error, cohort, ctx)
+            step, _ = self.server.step(mean, (), average)
             model = average + step
         downlink = replace(state.downlink, sender=torch.zeros_like(state.downlink.sender))
         return model.repeat(cohort.size, 1), downlink, cohort.weight @ update

@@ -196,7 +196,7 @@ class M3(Algorithm):
         update, base = self._send_up(local.value, state, cohort, ctx)
         if self.differences == "ef21":
             metrics["memory/norm"] = lengths(local.value - base)
-        step, optimizer = self.server.step(update, state.optimizer)
+        step, optimizer = self.server.step(update, state.optimizer, state.theta)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
 
     def _up(self, dim: int, num_clients: int) -> Compressor:

@@ -128,7 +128,7 @@ class GradientEstimate(Algorithm):
                 change = change - a * (state.estimates - last)
             estimates = state.estimates + send_decoded("change", self.uplink, change, cohort, ctx)
         update = estimates.mean(0) * -self.client.learning_rate(ctx.progress)
-        step, optimizer = self.server.step(update, state.optimizer)
+        step, optimizer = self.server.step(update, state.optimizer, state.theta)
         metrics = {
             "train/loss": loss,
             "grad/norm": torch.linalg.vector_norm(found.mean(0)),

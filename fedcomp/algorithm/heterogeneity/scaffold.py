@@ -97,7 +97,7 @@ class Scaffold(Algorithm):
         changes = send_decoded("control", self.uplink, alpha * change, cohort, ctx)
         controls = put_rows(state.controls, cohort, own + changes)
         control = state.control + changes.sum(0) / ctx.clients.num_clients
-        step, optimizer = self.server.step(updates.mean(0), state.optimizer)
+        step, optimizer = self.server.step(updates.mean(0), state.optimizer, state.theta)
         stats = ctx.gather_stats(local.stats, cohort)
         metrics = control_metrics(local, own, control, controls, cohort)
         return ControlState(state.theta + step, stats, control, controls, optimizer), metrics

@@ -139,7 +139,7 @@ class Scallion(Algorithm):
             metrics = servers_memory(downlink, whole)
 
         lr = self.client.learning_rate(ctx.progress)
-        step, optimizer = self.server.step((mean / alpha + control) * (-lr * mean_steps), state.optimizer)
+        step, optimizer = self.server.step((mean / alpha + control) * (-lr * mean_steps), state.optimizer, state.theta)
         control = control + mean * (cohort.size / num_clients)
         controls = put_rows(state.controls, cohort, own + sent)
         metrics = {**control_metrics(local, own, control, controls, cohort), **metrics}

@@ -128,7 +128,7 @@ class FedBAT(Algorithm):
         each = zip(weighted, self.decoded(bits, torch.ones_like(scales), sizes).split(part.layers, 1), strict=True)
         mean = torch.cat([weight @ signs for weight, signs in each])
         mean = part.put(rest.put(start, dense - kept), mean)
-        step, optimizer = self.server.step(mean, state.optimizer)
+        step, optimizer = self.server.step(mean, state.optimizer, state.theta)
         theta, stats, downlink = down.send_change(state.theta, state.theta + step, stats, downlink, cohort, ctx)
         error, size = self.decoded(signs, alpha, sizes) - m, m.square().sum(1)
         metrics = {

@@ -117,7 +117,7 @@ class FLASC(Algorithm):
         start, stats, first = self.down.send_model(state.theta, state.stats, state.first, cohort, ctx)
         local, stats = train_locally(self.client, start, stats, cohort, ctx)
         mean, uplink = ctx.send_up("update", self.uplink, local.value, state.uplink, cohort)
-        step, optimizer = self.server.step(mean, state.optimizer)
+        step, optimizer = self.server.step(mean, state.optimizer, state.theta)
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         return FLASCState(state.theta + step, first, stats, uplink, optimizer), metrics
 

@@ -160,7 +160,7 @@ class PowerSGD(Algorithm):
         update = torch.empty_like(state.theta)
         low.part.put_(update, mean)
         low.part.rest.put_(update, dense_mean)
-        step, optimizer = self.server.step(update, state.optimizer)
+        step, optimizer = self.server.step(update, state.optimizer, state.theta)
         metrics = dict(training_metrics(local))
         errors = state.errors
         if self.memory != "none":

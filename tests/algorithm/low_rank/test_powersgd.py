@@ -116,7 +116,7 @@ class _Still:
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return ()
 
-    def step(self, update: Tensor, slots: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, update: Tensor, slots: tuple[Tensor, ...], theta: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         return torch.zeros_like(update), slots
 
 
