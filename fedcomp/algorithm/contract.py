@@ -249,8 +249,11 @@ class Algorithm(CheckedOptions, ABC):
         return False
 
     @property
-    def ignores_weights(self) -> bool:
-        """Whether those who take part count alike; a network's `deadline_weights` can then be renormalise alone."""
+    def normalises_weights(self) -> bool:
+        """Whether it takes each weight's share of their sum, or none: weights that are all halved change nothing.
+
+        A network's `deadline_weights` can then be renormalise alone.
+        """
         return False
 
     @property

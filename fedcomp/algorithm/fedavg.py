@@ -83,7 +83,7 @@ class FedAvg(Algorithm):
         check_predictors(self.uplink, self.downlink, self.down.sends, steps_with_mean=self.server == Sgd())
 
     @property
-    def ignores_weights(self) -> bool:
+    def normalises_weights(self) -> bool:
         """Whether the server's mean is over all clients, idle ones too."""
         return self.uplink.predictor.follows_senders
 

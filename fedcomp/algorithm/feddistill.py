@@ -71,7 +71,7 @@ class FedDistill(Algorithm):
     gamma: Annotated[float, Within("[0, inf)", "a weight")] = 1.0
 
     weights = "uniform"
-    ignores_weights = True
+    normalises_weights = True
     client_models = MappingProxyType({"test": ("theta", "stats")})
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedDistillState:

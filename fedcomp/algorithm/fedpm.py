@@ -48,6 +48,8 @@ class FedPM(MaskProbabilities):
     weights: str = "uniform"
     persist_optimizer: bool = False
 
+    normalises_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sends == "counts" and self.weights != "uniform":

@@ -61,6 +61,8 @@ class FedSparsify(Algorithm):
     positions: IndexCode = "auto"
     weights: str = "samples"
 
+    normalises_weights = True
+
     @property
     def when_slow(self) -> str:
         """The constant schedule prunes what has learnt nothing yet."""

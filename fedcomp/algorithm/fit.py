@@ -77,8 +77,8 @@ def check_participation(algorithm: Algorithm, participation: Participation, num_
 def check_deadline(algorithm: Algorithm, network: Network, model: AnyModel) -> None:
     """Raise ValueError if the network has a deadline, and the algorithm or its weights cannot do without late clients.
 
-    It needs every client, or as many in every round, or several messages of a client in a round; or it ignores the
-    weights that are asked for; or they are to be unbiased (`inverse`) and cannot be.
+    It needs every client, or as many in every round, or several messages of a client in a round; or it takes the
+    weights' shares of their sum, or none; or they are to be unbiased (`inverse`) and cannot be.
     """
     if network.deadline is None:
         return
@@ -100,10 +100,10 @@ def check_deadline(algorithm: Algorithm, network: Network, model: AnyModel) -> N
             f"{given} leaves late clients out, but algorithm={name} needs as many clients in every round: leave "
             "the deadline out"
         ) from error
-    if algorithm.ignores_weights and network.deadline_weights != "renormalise":
+    if algorithm.normalises_weights and network.deadline_weights != "renormalise":
         raise ValueError(
-            f"network.deadline_weights={network.deadline_weights} has no effect on algorithm={name} as configured, "
-            "with which clients on time count alike: take network.deadline_weights=renormalise"
+            f"network.deadline_weights={network.deadline_weights} is not for algorithm={name} as configured, which "
+            "takes each weight's share of their sum, or counts clients alike: take network.deadline_weights=renormalise"
         )
     if network.deadline_weights != "inverse":
         return

@@ -64,7 +64,7 @@ class BiCompFLPR(Rest, CodedMasks):
     split_downlink: bool = False
     optimise_prior: bool = False
 
-    ignores_weights = True
+    normalises_weights = True
 
     def estimate(self, num_clients: int) -> MaskEstimate:
         """How theta^_i is counted."""

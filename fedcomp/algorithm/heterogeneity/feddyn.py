@@ -69,7 +69,7 @@ class FedDyn(Algorithm):
     alpha: Annotated[float, Within("(0, inf)", "the weight of the pull to the server's model")] = 0.1
     weights: str = "uniform"
 
-    ignores_weights = True
+    normalises_weights = True
     told_weights = "own"
 
     def __post_init__(self) -> None:

@@ -65,7 +65,7 @@ class Scaffold(Algorithm):
     alpha: float | None = None
 
     weights = "uniform"
-    ignores_weights = True
+    normalises_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -77,7 +77,7 @@ class Scallion(Algorithm):
     sends: Literal["auto", "model", "mean_update"] = "auto"
 
     weights = "uniform"
-    ignores_weights = True
+    normalises_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

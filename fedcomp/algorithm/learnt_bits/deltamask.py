@@ -67,7 +67,7 @@ class DeltaMask(MaskProbabilities):
     reset_every: Annotated[int | None, Whole(0, "a number of rounds; 0 for never")] = None
     weights: Literal["uniform"] = "uniform"
 
-    ignores_weights = True
+    normalises_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

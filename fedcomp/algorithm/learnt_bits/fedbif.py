@@ -108,6 +108,7 @@ class FedBiF(Algorithm):
     biases: Literal["dense", "coded"] = "dense"
     weights: str = "samples"
 
+    normalises_weights = True
     when_slow = "few levels of a weight bound what is learnt: more algorithm.bits, or more rounds"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedBiFState:

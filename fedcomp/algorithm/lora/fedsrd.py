@@ -61,6 +61,8 @@ class FedSRD(Algorithm):
     seed_cost: SeedCost = "sent"
     weights: Weights = "uniform"
 
+    normalises_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.base + self.upper >= 1:

@@ -57,6 +57,8 @@ class FlexLoRA(RankedAdapters):
 
     residual: Annotated[int, Whole(0, "components that the server keeps")] = 0
 
+    normalises_weights = True
+
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FlexLoRAState:
         """The first adapters, and no residual. ValueError: the model has none, or other ranks."""
         ranks, layout = self.first_ranks(theta, setup), LoraLayout.of(setup.tensors)

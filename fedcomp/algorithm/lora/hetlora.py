@@ -60,6 +60,8 @@ class HetLoRA(RankedAdapters):
     gamma: Annotated[float | None, Within("(0, 1)", "the share of components that pruning keeps")] = None
     penalty: Annotated[float, Within("[0, inf)", "the weight of what may be pruned")] = 0.001
 
+    normalises_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gamma is not None and not isinstance(self.uplink.codec, Dense):

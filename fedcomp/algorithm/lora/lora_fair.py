@@ -44,6 +44,8 @@ class LoRAFAIR(Algorithm):
     ridge: Annotated[float, Within("(0, inf)", "it bounds the correction of B")] = 0.01
     weights: Weights = "samples"
 
+    normalises_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_decodable("LoRA-FAIR", self.uplink)

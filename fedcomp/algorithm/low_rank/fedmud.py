@@ -87,6 +87,8 @@ class FedMUD(Algorithm):
     sends: Literal["factors", "model"] = "factors"
     weights: str = "samples"
 
+    normalises_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.client, Muon):

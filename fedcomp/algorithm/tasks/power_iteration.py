@@ -56,6 +56,7 @@ class PowerIteration(Algorithm):
 
     learns = "principal_direction"
     weights = "samples"
+    normalises_weights = True
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerIterationState:
         return PowerIterationState(
