@@ -19,6 +19,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
@@ -26,7 +27,7 @@ from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.adapter_bias import adapter_bias
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory, vectors
-from fedcomp.algorithm.updates.prediction import check_predictors, send_prediction
+from fedcomp.algorithm.updates.prediction import check_predictors, first_flag, send_prediction
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
@@ -44,6 +45,7 @@ class FedAvgState:
         uplink, downlink: memories of the compressors, one row a client and one for the server.
         optimizer: memories of the server optimizer.
         local: each client's persistent optimizer state, [N, D] and [N, 1] (client/minibatch.py); () for none.
+        started: see `first_flag`.
     """
 
     theta: Tensor
@@ -52,6 +54,7 @@ class FedAvgState:
     downlink: Memory
     optimizer: Slots
     local: tuple[Tensor, ...] = ()
+    started: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,13 +98,14 @@ class FedAvg(Algorithm):
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
         uplink, downlink = self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
         local = self.client.init_persistent(setup.num_clients, theta) if self.persist_optimizer else ()
-        return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta), local)
+        started = first_flag(self.uplink, self.down.sends_model)
+        return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta), local, started)
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
         """One round of algorithm 1; what is logged is in `updates/metrics.py`."""
         down = self.down
         start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
-        uplink = send_prediction(self.uplink, state.uplink, cohort, ctx) if down.sends_model else state.uplink
+        uplink = send_prediction(self.uplink, state.uplink, state.started, cohort, ctx)
 
         local, stats = train_locally(self.client, start, stats, cohort, ctx, state.local)
         metrics = {**training_metrics(local), **vectors(self.uplink, local.value, uplink, cohort)}
@@ -115,7 +119,8 @@ class FedAvg(Algorithm):
         steps_down = down.sends == "step"
         uplink = self.uplink.observe(uplink, arrived if steps_down else received)
         metrics |= {**clients_memory(uplink, cohort), **servers_memory(downlink, step if steps_down else mean)}
-        return FedAvgState(state.theta + arrived, stats, uplink, downlink, optimizer, local.memory), metrics
+        started = tuple(map(torch.ones_like, state.started))
+        return FedAvgState(state.theta + arrived, stats, uplink, downlink, optimizer, local.memory, started), metrics
 
     def evaluation_models(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model; with EF21-P also `clients`, the model that they have."""

@@ -12,16 +12,17 @@ and its program leave out of their counts, are sent and counted both ways. With 
 FedAvg with the same server optimiser, bit for bit.
 
 At first B is 0, so that masks of the model's entries bring A alone until entries of B outgrow A's. `mask=update` masks
-theta - theta_0 instead, for the same bits, and for none in the first round; theta_0 follows from the run's seed. The
-mask is that of the flat vector, head included. The masked model is tested, as in the program, whose mask then is that
-of the last download and here of the next; the whole model's metrics are `whole/...`.
+theta - theta_0 instead, for the same bits, and for none in the first round that has clients; theta_0 follows from the
+run's seed. The mask is that of the flat vector, head included. The masked model is tested, as in the program, whose
+mask then is that of the last download and here of the next; the whole model's metrics are `whole/...`.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
@@ -47,12 +48,14 @@ class MaskedModel(Downlink[Tensor, Tensor]):
         density: 1: the model as it is, without places.
         mask: model: entries of the model, the others are 0. update: entries of what was learnt since the first model;
             the others are as they were there.
+        begins: whether no round had clients yet, so that nothing was learnt.
     """
 
     sends_model = True
 
     density: float
     mask: str
+    begins: bool = False
 
     @property
     def compressor(self) -> Compressor:
@@ -62,8 +65,8 @@ class MaskedModel(Downlink[Tensor, Tensor]):
     def model(self, theta: Tensor, memory: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         compressor, learnt = self.compressor, self.density < 1 and self.mask == "update"
         sent = theta - memory if learnt else theta
-        if learnt and ctx.round == 0:
-            return memory, memory  # nothing was learnt yet
+        if learnt and self.begins:
+            return memory, memory
         received, _ = ctx.send_down("model", compressor, sent, compressor.init(1, sent), cohort)
         return memory + received if learnt else received, memory
 
@@ -84,6 +87,7 @@ class FLASCState:
     Attributes:
         theta: [D] the server's model. first: [D] theta_0. stats: [C] running statistics.
         uplink: memory of the compressor. optimizer: memories of the server optimiser.
+        started: [1] int64, 1 once a round had clients; on the host, where it is asked.
     """
 
     theta: Tensor
@@ -91,6 +95,7 @@ class FLASCState:
     stats: Tensor
     uplink: Memory
     optimizer: Slots
+    started: Tensor
 
 
 @dataclass(frozen=True)
@@ -111,15 +116,18 @@ class FLASC(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLASCState:
         uplink = self.uplink.init(setup.num_clients, theta)
-        return FLASCState(theta, theta, stats, uplink, self.server.init(theta))
+        started = torch.zeros(1, dtype=torch.int64, device="cpu")
+        return FLASCState(theta, theta, stats, uplink, self.server.init(theta), started)
 
     def round(self, state: FLASCState, cohort: Cohort, ctx: Context) -> tuple[FLASCState, Metrics]:
-        start, stats, first = self.down.send_model(state.theta, state.stats, state.first, cohort, ctx)
+        down = replace(self.down, begins=not state.started)
+        start, stats, first = down.send_model(state.theta, state.stats, state.first, cohort, ctx)
         local, stats = train_locally(self.client, start, stats, cohort, ctx)
         mean, uplink = ctx.send_up("update", self.uplink, local.value, state.uplink, cohort)
         step, optimizer = self.server.step(mean, state.optimizer, state.theta)
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
-        return FLASCState(state.theta + step, first, stats, uplink, optimizer), metrics
+        started = torch.ones_like(state.started)
+        return FLASCState(state.theta + step, first, stats, uplink, optimizer, started), metrics
 
     def evaluation_models(self, state: FLASCState, key: Key) -> dict[str, Models]:
         """The masked model; as `whole` the server's own, where that is another."""

@@ -60,11 +60,13 @@ class PowerSGDState(ModelState):
         q: [sum n r] Q of the last round, which all clients have.
         errors: [N, d] e of each client, [N, 0] without a memory.
         optimizer: memories of the server optimizer.
+        started: [1] int64, 1 once a round had clients; on the host, where it is asked.
     """
 
     q: Tensor
     errors: Tensor
     optimizer: Slots
+    started: Tensor
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class PowerSGD(Algorithm):
                 "this model: lower one of them"
             )
         errors = theta.new_zeros(setup.num_clients, 0 if self.memory == "none" else low.part.size)
-        return PowerSGDState(theta, stats, _normal(setup.key, low, theta), errors, self.server.init(theta))
+        first, started = _normal(setup.key, low, theta), torch.zeros(1, dtype=torch.int64, device="cpu")
+        return PowerSGDState(theta, stats, first, errors, self.server.init(theta), started)
 
     def round(self, state: PowerSGDState, cohort: Cohort, ctx: Context) -> tuple[PowerSGDState, Metrics]:
         """One round.
@@ -128,8 +131,8 @@ class PowerSGD(Algorithm):
         `powersgd/memory` ||e_k|| / ||U_k||, 0 for a client that did not move; `exchanges`, how often clients send in
         the round.
         """
-        low = self._low_rank(ctx.clients.tensors)
-        if ctx.round == 0 and self.memory != "none" and cohort.size < ctx.clients.num_clients:
+        low, begins = self._low_rank(ctx.clients.tensors), not state.started
+        if begins and self.memory != "none" and cohort.size < ctx.clients.num_clients:
             log.warning(
                 "PowerSGD's memory with %d of %d clients in a round can grow stale where clients differ: try "
                 "algorithm.decay=0.9 or algorithm.memory=none",
@@ -141,7 +144,7 @@ class PowerSGD(Algorithm):
         q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
         theta, stats = state.theta, state.stats
         if self.sends == "model":
-            known = {} if fresh or ctx.round == 0 else {"q": q}
+            known = {} if fresh or begins else {"q": q}
             received = _down({"model": theta, **known}, cohort, ctx)
             theta, q = received["model"], received.get("q", q)
             stats = ctx.send_stats(stats, cohort)
@@ -173,7 +176,8 @@ class PowerSGD(Algorithm):
         metrics["powersgd/captured"] = mean.square().sum() / whole
         metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)
         metrics["exchanges"] = mean.new_full((), 2.0 if self.mode == "aggregated" else 1.0)
-        return PowerSGDState(state.theta + step, stats, q, errors, optimizer), metrics
+        started = torch.ones_like(state.started)
+        return PowerSGDState(state.theta + step, stats, q, errors, optimizer, started), metrics
 
     def _low_rank(self, tensors: Sequence[ParameterTensor]) -> LowRank:
         return LowRank.of(tensors, self.rank, self.min_ratio)
