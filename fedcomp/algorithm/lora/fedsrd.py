@@ -8,13 +8,13 @@ Yan et al., FedSRD, WWW 2026 (arXiv:2510.04601); authors' program `Youth-49/FedS
                 entries go, kappa the kurtosis of the importance. What is left is scaled to the 1-norm of the whole.
     server      W = sum_k p_k (B + dB_k) (A + dA_k), cut to rank r (`truncates`; the program's variant -e does not);
                 T = W - B A;  in turn dB = T A^+ or dA = B^+ T (`first`)
-    to all N    a random share 1 - `drop` of the entries of dB or dA, times 1 / (1 - `drop`)
+    to all N    max(1, round((1 - `drop`) d)) random entries of the d of all dB or dA, times d over their number
 
-What is sent up is floats with their places, down floats and the 64 bits of the mask's seed; a trained head goes dense
-either way. Products are thin matrices, so that no o x i is formed; singular values of B and A below 1e-3 of the largest
-are cut in B^+ and A^+, which would otherwise be unbounded. The program begins with A: while B is 0, B^+ is 0 too, and
-its first round changes nothing, so that ours begins with B. The paper's full text was not at hand. Ours: at least one
-entry of a factor is sent, and the cut of singular values.
+What is sent up is floats with their places among the adapters' entries, down floats and the 64 bits of the mask's seed;
+a trained head goes dense either way. Products are thin matrices, so that no o x i is formed; singular values of B and A
+below 1e-3 of the largest are cut in B^+ and A^+, which would otherwise be unbounded. The program begins with A: while B
+is 0, B^+ is 0 too, and its first round changes nothing, so that ours begins with B. The paper's full text was not at
+hand. Ours: at least one entry of a factor is sent, and the cut of singular values.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, n entries of a factor; of a
 matrix o outputs, i inputs, r rank, R columns of a stack.
