@@ -45,7 +45,7 @@ class Product:
         """For a tensor of N entries of which `ratio` N numbers are trained, or as few as there can be."""
         num = tensor.size
         if kind == "kron":
-            blocks = max(1, math.ceil(ratio**2 * num / 4 * (4 if pattern == "fab" else 1)))
+            blocks = max(1, math.ceil(round(ratio**2 * num / 4 * (4 if pattern == "fab" else 1), 9)))
             side = math.ceil(round((num / blocks) ** 0.25, 9))
             return cls(num, (blocks, side, side), (blocks, side, side))
         kernel = tensor.kernel if view == "memory" else 1

@@ -87,6 +87,13 @@ def test_sizes_of_the_papers_networks(shape, kind: str, trained: int, dense: int
     assert [one.size for one in factors.products] == list(algorithm.part(tensors).layers)
 
 
+@looped("ratio, pattern, size, blocks", [(0.1, "fab+cfd", 400, 1), (0.1, "fab+cfd", 404, 2), (0.1, "fab", 300, 3)])
+def test_blocks_are_counted_exactly(ratio: float, pattern: str, size: int, blocks: int) -> None:
+    """R is ratio^2 N / 4, rounded up, or ratio^2 N of one trained factor; 0.1 squared is more than 0.01 in floats."""
+    product = Product.of(ParameterTensor(size, WEIGHT, 4), "kron", pattern, ratio, "memory")
+    assert product.left[0] == product.right[0] == blocks
+
+
 @looped("pattern", ["fab", "fab+cfd"])
 @looped("kind", get_args(FactorType))
 def test_the_first_step_is_g_times_the_gradient_in_the_mean(kind: str, pattern: str) -> None:
