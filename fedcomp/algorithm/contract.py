@@ -250,10 +250,7 @@ class Algorithm(CheckedOptions, ABC):
 
     @property
     def normalises_weights(self) -> bool:
-        """Whether it takes each weight's share of their sum, or none: weights that are all halved change nothing.
-
-        A network's `deadline_weights` can then be renormalise alone.
-        """
+        """Whether halving all weights changes nothing; a network's `deadline_weights` can then be renormalise alone."""
         return False
 
     @property

@@ -21,7 +21,8 @@ def write_run(
 ) -> Path:
     """A run's folder, its record given by `lines`; `done`: its round."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    plain = json.loads(json.dumps(config))  # in which no part is another one, as in a run's own
+    (folder / "config.yaml").write_text(yaml.safe_dump(plain, sort_keys=False))
     (folder / "status.json").write_text(json.dumps({"state": state, "round": done, "error": error}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / ".lock").touch()
