@@ -10,6 +10,8 @@ from fedcomp.core.validate import suggest
 
 ARROWS = {"compressor": "↑", "downlink": "↓"}
 """The two config folders that hold compressors, and the way their messages go."""
+NAMED = ("feedback", "predictor")
+"""Options of a compressor that are a name or a node with a `_target_`: a setting, `feedback=error`, in both forms."""
 DENSE = "dense"
 """The compressor that a method without one counts as, where others are told apart by theirs."""
 
@@ -51,23 +53,27 @@ def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
     The parts (`_target_`) that differ, by their names, a compressor with its first setting if that is a number; and,
     among the configs with the same parts, the settings that differ: `topk fraction=0.03`, `sign`, `sign lr=0.1`. Where
     downlinks differ too, arrows tell the ways apart: `sign ↑↓`, `topk ↑ fraction=0.03 sign ↓`. A single config is named
-    by its algorithm and compressors.
+    by its algorithm and compressors. A part within another, which not all have, is named behind it: `randk temporal`.
 
     Args:
         flats: the configs, without what shall not be in a name.
         panels: of each config, the picture it stands in: what differs only between pictures (another learning rate on
             another dataset) is not in a name either. Empty: one picture.
     """
+    flats = _with_names(flats)
     parts = _parts(flats)
     mates = _clusters(panels or [None] * len(flats))
-    shown = {key for mate in mates for key in _differing([parts[index] for index in mate])}
+    shown = set[str]()
+    for own in ([parts[index] for index in mate] for mate in mates):
+        differing = _differing(own)
+        shown |= differing | {_around(key) for key in differing if not all(key in part for part in own)}
     if all(len(mate) == 1 for mate in mates):
         shown = {key for part in parts for key in part if key.split(".")[0] in ("algorithm", *ARROWS)}
     names = [""] * len(flats)
     for cluster in _clusters([json.dumps(part, sort_keys=True) for part in parts]):
         members = set(cluster)
         together = [[flats[index] for index in mate if index in members] for mate in mates]
-        settings = {key for own in together for key in _differing(own)}
+        settings = {key for same in together for key in _differing(same)}
         settings |= {key for index in cluster for key in _amounts(flats[index], shown)}
         short = short_keys(settings)
         for index in cluster:
@@ -79,6 +85,28 @@ def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
                 ]
             )
     return [name or "run" for name in names]
+
+
+def _with_names(flats: Sequence[Flat]) -> list[Flat]:
+    """The configs with the class of each of NAMED that is a node in the place of its name; of two classes that are
+    called alike, with the file too.
+    """
+    nodes = {f"{side}.{name}._target_": f"{side}.{name}" for side in ARROWS for name in NAMED}
+    targets = {str(flat[node]) for flat in flats for node in nodes if node in flat}
+    times = Counter(target.split(".")[-1] for target in targets)
+
+    def named(key: str, value: Any) -> tuple[str, Any]:
+        if key not in nodes:
+            return key, value
+        words = str(value).split(".")
+        return nodes[key], ".".join(words[-1 if times[words[-1]] == 1 else -2 :])
+
+    return [dict(named(key, value) for key, value in flat.items()) for flat in flats]
+
+
+def _around(key: str) -> str:
+    """The key of the part that holds another: `compressor._target_` of `compressor.estimator._target_`."""
+    return f"{key.split('.')[0]}._target_"
 
 
 def _parts(flats: Sequence[Flat]) -> list[dict[str, str]]:
@@ -180,10 +208,16 @@ def _amounts(flat: Flat, shown: set[str]) -> list[str]:
     """The first setting of each compressor shown, if it is a number: how much it sends."""
     keys = []
     for side in ARROWS:
-        first = next((key for key in flat if key.startswith(f"{side}.") and not key.endswith("_")), None)
+        first = next((key for key in flat if _sets(side, key)), None)
         if first is not None and f"{side}._target_" in shown and type(flat[first]) in (int, float):
             keys.append(first)
     return keys
+
+
+def _sets(side: str, key: str) -> bool:
+    """Whether a key is a setting of a compressor, and not one of what it is combined with."""
+    folder, _, rest = key.partition(".")
+    return folder == side and not key.endswith("_") and rest.split(".")[0] not in NAMED
 
 
 def _join(words: Sequence[tuple[str, str]]) -> str:

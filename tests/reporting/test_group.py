@@ -23,6 +23,9 @@ DENSE_PART = {"_target_": "fedcomp.compressor.dense.Dense"}
 FEDAVG, FEDMRN = (
     {"algorithm": {"_target_": f"fedcomp.algorithm.{name}"}} for name in ("fedavg.FedAvg", "fedmrn.FedMRN")
 )
+RANDK = {"_target_": "fedcomp.compressor.sparsifiers.randk.RandK", "fraction": 0.03}
+FADING = {"_target_": "fedcomp.compressor.feedback.ErrorFeedback", "decay": 0.95}
+"""A node in the place of a feedback's name."""
 DENSE_DOWN, SIGN_DOWN = {"downlink": DENSE_PART}, {"downlink": SIGN_PART}
 
 
@@ -90,6 +93,37 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
             ["fedavg sign", "fedmrn", "fedmrn"],
         ),
         ([FEDMRN | SIGN_DOWN, FEDMRN | DENSE_DOWN], ["sign ↓", "dense ↓"]),
+        # A feedback that is a node is a setting, as its name is.
+        (
+            [
+                {"compressor": {"_target_": TOPK, "fraction": f, "feedback": g}}
+                for f, g in ((0.03, "error"), (0.05, FADING))
+            ],
+            ["fraction=0.03 feedback=error", "fraction=0.05 feedback=ErrorFeedback decay=0.95"],
+        ),
+        (
+            [
+                {"compressor": {"_target_": "mine.Half", "feedback": "error"}},
+                {"compressor": TOPK_PART | {"feedback": {"_target_": "mine.Late", "after": 3}}},
+            ],
+            ["mine", "topk fraction=0.03"],
+        ),
+        (
+            [
+                {"compressor": {"_target_": "mine.Half", "feedback": {"decay": 0.95} | FADING}},
+                {"compressor": SIGN_PART},
+            ],
+            ["mine", "sign"],
+        ),
+        (
+            [{"compressor": TOPK_PART | {"feedback": {"_target_": f"{file}.Late"}}} for file in ("one", "two")],
+            ["feedback=one.Late", "feedback=two.Late"],
+        ),
+        # A part within another that not all have is named behind it.
+        (
+            [{"compressor": RANDK | {"estimator": own}} for own in ("weighted_sum", {"_target_": "mine.temporal.T"})],
+            ["randk fraction=0.03", "randk fraction=0.03 temporal"],
+        ),
     ],
 )
 def test_labels(configs: list[dict[str, Any]], names: list[str]) -> None:
