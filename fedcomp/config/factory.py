@@ -27,13 +27,12 @@ from fedcomp.config.instantiate import (
     check_keys,
     check_kind,
 )
+from fedcomp.config.loaded_data import load_dataset
 from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.folders import name_of
 from fedcomp.core.validate import check_choice
-from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
-from fedcomp.dataset.notes import notes
 from fedcomp.evaluation.per_client import PerClient
 from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
@@ -48,7 +47,7 @@ from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.cohorts import check_draws
 from fedcomp.participation.contract import Participation
 from fedcomp.partition.contract import Partition, check_parts
-from fedcomp.random.global_draws import KEYED, PYTHONS, TORCHS, no_global_draws, noted_draws
+from fedcomp.random.global_draws import KEYED, no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
@@ -75,7 +74,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     """
     check_keys(config)
     key = Key(("run", config.seed))
-    dataset = _load(config)
+    dataset = load_dataset(config.dataset)
     model = _build_model(config, dataset, key.fold_in("model"))
     participation = build_part(config.participation, Participation)
     if config.num_clients is not None:
@@ -123,33 +122,6 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts
-
-
-def _load(config: DictConfig) -> Dataset:
-    """The data set, checked.
-
-    Of one of the user's own it says what is odd in it, or if it draws where no key says what.
-    """
-    seed = torch.initial_seed()
-    with noted_draws() as drawn:
-        dataset: Dataset = build(config.dataset)
-    check_dataset(dataset)
-    if str(config.dataset.get("_target_", "")).startswith("fedcomp."):
-        return dataset
-    for note in notes(dataset):
-        log.warning("warning: dataset=%s: %s", dataset.name, note, extra={"note": True})
-    if torch.initial_seed() != seed:  # it gave torch a seed, so that it draws the same each time
-        drawn = [whose for whose in drawn if whose != TORCHS]
-    for whose in drawn:
-        if whose != PYTHONS:  # from which libraries draw the names of their files
-            log.warning(
-                "warning: dataset=%s draws from %s global generator: unless it gives a seed there, every run has other "
-                'data; draw by a key, as in torch.rand(3, generator=Key(("mine", split_seed)).generator())',
-                dataset.name,
-                whose,
-                extra={"note": True},
-            )
-    return dataset
 
 
 def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True) -> RoundRunner:

@@ -40,6 +40,18 @@ def noted_draws(torchs: bool = True) -> Iterator[list[str]]:
     drawn += [whose for whose, state in _states(torchs).items() if state != before[whose]]
 
 
+@contextlib.contextmanager
+def states_kept() -> Iterator[None]:
+    """Within the block the global generators may be drawn from; after it they are as before."""
+    numpys, pythons = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002 - whoever else draws from it
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)  # noqa: NPY002
+            random.setstate(pythons)
+
+
 def _states(torchs: bool) -> dict[str, Any]:
     """The state of each global generator, by whose it is."""
     numpys = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
