@@ -5,7 +5,7 @@ Shape legend: M senders, D entries, S draws.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,16 @@ LAYERS = ((1,), (7,), (5, 3, 1, 1), (33, 4, 10), (64, 64))
 NEAR = 0.01
 """Relative error below which a codec is nearly lossless: bfloat16 rounds by 0.004 at most."""
 TYPICAL = (33, 4, 10)
+REMEDIES = {
+    "num": ("data of n columns, n =", ": give all as many, zeros behind, and `count` if rows send different numbers"),
+    "known_counts": (
+        "count",
+        ": count_known=True says that both ends know the number without the message, but here it depends on the data: "
+        "leave count_known out, and the number is sent, or give count_from=..., if it follows from fields before",
+    ),
+    "count_from": ("count_from", ", another function in each message: write it in the file, outside of encode"),
+}
+"""What the parts of a field's layout are called, and what helps where they depend on the data."""
 UNEVEN = (300, 500, 209)
 """Layers of a vector that is long enough for the closed forms of rotated codecs: they transform 512 entries twice."""
 
@@ -104,10 +114,9 @@ def check_layout(case: CodecCase) -> None:
     for layers in case.layers():
         payloads = [encode(case, rows(3, layers, seed), common(3, layers)) for seed in range(6)]
         for payload in payloads[1:]:
-            first, other = layout(payloads[0]), layout(payload)
+            differ = _layouts_differ(payloads[0], payload)
             require(
-                first == other and payload.paper_bits == payloads[0].paper_bits,
-                f"two sets of vectors of {sum(layers)} entries have messages of different layouts, {first} and {other}",
+                not differ, f"two sets of vectors of {sum(layers)} entries have messages of different layouts: {differ}"
             )
 
 
@@ -283,6 +292,21 @@ def _typical(case: CodecCase) -> tuple[int, ...]:
 
 def _differ(name: str, given: Tensor, wanted: Tensor) -> str:
     return f"{name} {described(given, wanted)}"
+
+
+def _layouts_differ(one: Payload, other: Payload) -> str:
+    """The first thing in which the layouts of two messages differ, and what to do about it; "": nothing."""
+    first, second = layout(one), layout(other)
+    if first.keys() != second.keys():
+        return f"fields {', '.join(first)}, and fields {', '.join(second)}"
+    for name, field in first.items():
+        for part in fields(field):
+            both = getattr(field, part.name), getattr(second[name], part.name)
+            if both[0] != both[1]:
+                word, remedy = REMEDIES.get(part.name, (part.name, ""))
+                return f"field {name} has {word} {both[0]} and {both[1]}{remedy}"
+    paper = one.paper_bits, other.paper_bits
+    return "" if paper[0] == paper[1] else f"paper_bits are {paper[0]} and {paper[1]}"
 
 
 def _draws(case: CodecCase, x: Tensor, layers: tuple[int, ...], num: int) -> Tensor:

@@ -149,6 +149,41 @@ def test_fault_is_found(check, name: str, codec) -> None:
         check(CodecCase(name, codec))
 
 
+@dataclass(frozen=True)
+class Varies(Planted):
+    """Sends the first entries, by the data fewer or more, in a layout that depends on them."""
+
+    fault: str = "count"
+
+    def encode(self, x, common, sender_key):
+        many = bool(x.sum() > 0)
+        num = torch.full((len(x),), x.shape[1] - many)
+        data = torch.where(torch.arange(x.shape[1]) < num[:, None], x, 0)
+        form = {
+            "count": lambda: Field(data, Float(), num, count_known=True),
+            "count_from": lambda: Field(data, Float(), num, count_known=True, count_from=lambda row: len(row)),
+            "columns": lambda: Field(data[:, : int(num[0])] if len(num) else data, Float()),
+            "name": lambda: Field(data, Float()),
+            "sound": lambda: Field(data, Float(), num),
+        }[self.fault]
+        return Payload({"many" if self.fault == "name" and many else "few": form()})
+
+
+@looped(
+    "fault, words",
+    [
+        ("count", r"field few has count \(\d, \d, \d\) and .*: count_known=True says .* leave count_known out,"),
+        ("count_from", "field few has count_from .* write it in the file, outside of encode"),
+        ("columns", "field few has data of n columns, n = [01] and [01]: give all as many, .* `count`"),
+        ("name", "fields (few, and fields many|many, and fields few)$"),
+    ],
+)
+def test_what_differs_in_a_layout_is_said(fault: str, words: str) -> None:
+    with pytest.raises(Failed, match=f"^two sets of vectors of 1 entries have messages of different layouts: {words}"):
+        suite.check_layout(CodecCase("varies", Varies(Dense(), fault=fault)))
+    suite.check_layout(CodecCase("varies", Varies(Dense(), fault="sound")))
+
+
 def test_free_scales_are_found() -> None:
     with pytest.raises(Failed):
         suite.check_bits(CodecCase("free scales", Sign(), sum))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.check import algorithm, codec, world
+from fedcomp.check import algorithm, codec, messages, world
 from fedcomp.records.metrics_file import read_lines
 from tests.docs.pages import PAGES, ROOT, blocks
+from tests.looped import looped
 from tests.parts import Compressor, Dense, ServerSgd, Sgd
 
 PAGE = "docs/extending.md"
@@ -99,12 +100,13 @@ def test_every_kind_of_part_is_written_out() -> None:
         assert any(f"{group}={name}" in command for command in _commands())
 
 
-def test_the_compressor_passes_the_suite(outside: Path) -> None:
+@looped("name, bits", [("quarter", lambda layers: 32 * max(1, round(0.25 * sum(layers)))), ("large", None)])
+def test_the_compressors_pass_the_suite(name: str, bits, outside: Path) -> None:
     write(PAGE, outside)
     sys.path.append(str(outside / "mine"))
-    quarter = importlib.import_module("quarter")
-    case = codec.CodecCase("quarter", quarter.Quarter(), lambda layers: 32 * max(1, round(0.25 * sum(layers))))
-    for check in codec.CHECKS:
+    own = getattr(importlib.import_module(name), name.title())
+    case = codec.CodecCase(name, own(), bits)
+    for check in (*codec.CHECKS, *messages.CHECKS):
         check(case)
 
 
