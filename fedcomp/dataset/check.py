@@ -211,11 +211,14 @@ def _check_range(where: str, values: Tensor, num: int, what: str, remedy: str) -
 
 
 def _check_owners(where: str, owner: Tensor, num_samples: int) -> None:
-    if owner.dtype != torch.int64 or tuple(owner.shape) != (num_samples,) or int(owner.min()) < 0:
+    if owner.dtype != torch.int64 or tuple(owner.shape) != (num_samples,):
         raise ValueError(
-            f"{where}.owner is {owner.dtype} {tuple(owner.shape)}, but must be int64 ({num_samples},), 0 or more: one "
-            "owner a sample"
+            f"{where}.owner is {owner.dtype} {tuple(owner.shape)}, but must be int64 ({num_samples},), one a sample"
         )
+    negative = torch.nonzero(owner < 0).flatten()
+    if len(negative):
+        sample = int(negative[0])
+        raise ValueError(f"{where}.owner is {int(owner[sample])} at sample {sample}, but owners are 0 or more")
 
 
 def _check_rescale(where: str, dataset: Dataset) -> None:

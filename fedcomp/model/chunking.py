@@ -11,7 +11,7 @@ Small layers gain from fewer calls until their rows no longer fit the cache; con
 client and lose by grouping. On a GPU launches dominate, so everything that fits goes at once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +118,13 @@ def _activations(
     training = model.module.training
     try:
         with torch.no_grad():
-            model.module.eval()(torch.zeros(1, *input_shape, dtype=input_dtype))
+            try:
+                model.module.eval()(torch.zeros(1, *input_shape, dtype=input_dtype))
+            except ValueError:  # it normalises by the batch, in evaluation too: of two samples, a half each
+                del sizes[1:], layers[:]
+                model.module(torch.zeros(2, *input_shape, dtype=input_dtype))
+                sizes[1:] = [size // 2 for size in sizes[1:]]
+                layers[:] = [replace(layer, inputs=layer.inputs // 2) for layer in layers]
     finally:
         model.module.train(training)
         for hook in hooks:

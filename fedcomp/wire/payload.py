@@ -92,7 +92,7 @@ class Payload:
         measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
 
     Raises:
-        WireError: its fields are not all [M, n], or a field's entries are of another type than its coding writes.
+        WireError: it has no fields, they are not all [M, n], or a field's entries are not of its coding's type.
     """
 
     fields: Mapping[str, Field]
@@ -100,14 +100,32 @@ class Payload:
     measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        shapes = {name: tuple(one.data.shape) for name, one in self.fields.items()}
-        if any(len(shape) != 2 or shape[0] != self.num_rows for shape in shapes.values()):
-            raise WireError(
-                f"a message has fields of shapes {shapes}, but all must be [M, n]: a row for each of the M senders "
-                "(x[:, None] makes [M, 1] of one value each)"
-            )
+        if not self.fields:
+            raise WireError("a message without fields: who sends nothing, sends no message")
+        try:
+            shapes = {name: tuple(one.data.shape) for name, one in self.fields.items()}
+            if any(len(shape) != 2 or shape[0] != self.num_rows for shape in shapes.values()):
+                raise WireError(
+                    f"a message has fields of shapes {shapes}, but all must be [M, n]: a row for each of the M senders "
+                    "(x[:, None] makes [M, 1] of one value each)"
+                )
+            for name, one in self.fields.items():
+                one.check_dtype(name)
+        except AttributeError:  # looked for only then: a round makes many messages
+            self._check_kinds()
+            raise
+
+    def _check_kinds(self) -> None:
+        """Raise WireError for a field that is none, or whose data are no tensor."""
         for name, one in self.fields.items():
-            one.check_dtype(name)
+            kind = type(one).__name__
+            if not isinstance(one, Field):
+                coding = ", as in Field(x, Float())" if isinstance(one, Tensor) else ""
+                raise WireError(f"field {name} is of the type {kind}, but must be a Field{coding}")
+            kind = type(one.data).__name__
+            if not isinstance(one.data, Tensor):
+                numpys = ": take torch.from_numpy(x)" if kind == "ndarray" else ""
+                raise WireError(f"field {name}: its data are of the type {kind}, but must be a tensor{numpys}")
 
     def check_range(self) -> None:
         """Raise WireError, which names the field, if a coding cannot write an entry; reads from the device."""

@@ -158,6 +158,20 @@ def _in_round(send: Callable[[Link, Payload], Payload], num_rows: int) -> Payloa
 
 test_wrong_messages = refused(
     [
+        (lambda: Payload({}), "^a message without fields"),
+        (
+            lambda: Payload({"v": torch.ones(2, 3)}),  # type: ignore[dict-item]
+            r"^field v is of the type Tensor, but must be a Field, as in Field\(x, Float\(\)\)$",
+        ),
+        (lambda: Payload({"v": [1.0]}), "^field v is of the type list, but must be a Field$"),  # type: ignore[dict-item]
+        (
+            lambda: Payload({"v": Field(torch.ones(2, 3).numpy(), Float())}),
+            r"^field v: its data are of the type ndarray, but must be a tensor: take torch.from_numpy\(x\)$",
+        ),
+        (
+            lambda: Payload({"v": Field([1.0], Float())}),
+            "^field v: its data are of the type list, but must be a tensor$",
+        ),
         (
             lambda: Link(Ledger()).relay(UNEQUAL, coded=True),
             r"relaying by XOR needs messages of one length.*\(algorithm.relay=plain\)",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from fedcomp.model.batched import functional
 from fedcomp.model.batched.folded import Folded
@@ -124,6 +125,22 @@ def test_activations_are_those_of_one_sample():
     model = build(mlp, KEY, (64,), 10, "classification")
     assert num_activations(model, (64,)) == 64 + 64 + 32 + 32 + 10  # input, Flatten, Linear, ReLU, Linear
     assert client_bytes(model, (64,), 10) == 4 * (6 * 2_410 + 3 * 10 * 202)
+
+
+def test_a_network_that_takes_no_lone_sample_has_the_same_activations():
+    tracked, untracked = (
+        build(
+            lambda kept=kept: nn.Sequential(
+                nn.Linear(64, 6), nn.BatchNorm1d(6, track_running_stats=kept), nn.GELU(), nn.Linear(6, 10)
+            ),
+            KEY,
+            (64,),
+            10,
+            "classification",
+        )
+        for kept in (True, False)
+    )
+    assert num_activations(untracked, (64,)) == num_activations(tracked, (64,)) == 64 + 6 + 6 + 6 + 10
 
 
 def test_chunk_size_on_a_cpu():
