@@ -12,7 +12,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, not_given, wrong_number
+from fedcomp.core import choices
 from fedcomp.core.first_line import first_line
+from fedcomp.core.folders import CONF
 from fedcomp.core.ranges import CheckedOptions
 from fedcomp.core.validate import OptionError, options_of
 from fedcomp.provenance.code import OWN_MODULE
@@ -25,7 +27,29 @@ if TYPE_CHECKING:
 def check_keys(config: DictConfig) -> None:
     """Raise ValueError for an unknown option of any part, including parts that this run does not build."""
     for name in schema.PARTS:
-        check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
+        try:
+            check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
+        except ValueError as error:
+            raise ValueError(f"{error}{_merged_into(name, config[name], str(error))}") from error
+
+
+def _merged_into(name: str, node: DictConfig, error: str) -> str:
+    """What is added to `error`, that there is no such option, where the group's default choice has it.
+
+    A node `{_target_: mine.Half}` that is given in the place of a choice has all options of the default one.
+    """
+    chosen = next((one for group, one in choices.default_choices().items() if group.rpartition("@")[2] == name), None)
+    target, folder = str(node.get("_target_")), choices.FOLDERS.get(name, name)
+    if chosen is None or target.startswith("fedcomp."):
+        return ""
+    default = choices.options(CONF / folder / f"{chosen}.yaml").keys()
+    if not default <= set(map(str, node)) or not any(f"'{name}.{key}'" in error for key in default):
+        return ""
+    own = target.split(".")[0]
+    return (
+        f"; it is one of {name}={chosen}, into which {name}={{_target_: {target}, ...}} is merged: write a YAML of "
+        f"your own, {folder}/{own}.yaml, and choose {name}={own}"
+    )
 
 
 def build(node: Any) -> Any:

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from fedcomp.config.compose import compose
-from fedcomp.config.instantiate import build, build_compressor
+from fedcomp.config.instantiate import build, build_compressor, check_keys
 from fedcomp.config.options import check_types
 from tests.looped import looped
+from tests.refused import one_line_error
 
 
 @pytest.mark.thorough
@@ -81,3 +82,27 @@ def test_lists_that_are_lists_pass() -> None:
 def test_an_old_name_is_refused_with_the_new_one(word: str, now: str) -> None:
     with pytest.raises(ValueError, match=rf"^there is no option '[a-z.]+': it is called {now} now$"):
         compose(["algorithm=fedscalar", "compressor@downlink=randk", word])
+
+
+class Half:
+    """A part of one's own, with an option."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        self.share = share
+
+
+@looped(
+    "group, default, folder",
+    [("compressor", "dense", "compressor"), ("downlink", "dense", "compressor"), ("client", "sgd", "client")],
+)
+def test_a_node_in_the_place_of_a_choice_is_said_to_be_merged(group: str, default: str, folder: str) -> None:
+    merged = f"; it is one of {group}={default}, into which {group}=.*Half, .* write .* {folder}/tests.yaml, and choose"
+    config = compose([f"{group}={{_target_:tests.config.test_options.Half}}"])
+    with one_line_error(f"^there is no option '{group}.*{merged} {group}=tests$"):
+        check_keys(config)
+    config[group] = {"_target_": "tests.config.test_options.Half", "shar": 0.1, "share": 0.5}  # as of a YAML
+    with one_line_error(f"^there is no option '{group}.shar'; did you mean 'share'[^;]*$"):
+        check_keys(config)
+    config[group] = {"_target_": "tests.config.test_options.Half", "precision": 0.1, "lr": 0.1}
+    with one_line_error(f"^there is no option '{group}.[^;]*$"):
+        check_keys(config)
