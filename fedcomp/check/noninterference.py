@@ -13,6 +13,9 @@ separate processes, message by message, in which each end has the bytes that it 
 from what it knows. Both ends know the config, the seed, the model's first parameters, the cohorts and how many samples
 each client has.
 
+Replays run in the process of the run: what a module keeps of the run outside of states and messages is there too, so
+that a value which is memoised once and read at the other end is not found here.
+
 Shape legend: M clients of the cohort, N clients in all, n samples.
 """
 
