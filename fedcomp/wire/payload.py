@@ -92,7 +92,7 @@ class Payload:
         measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
 
     Raises:
-        WireError: it has no fields, they are not all [M, n], or a field's entries are not of its coding's type.
+        WireError: its fields are not all [M, n], or a field's entries are not of its coding's type.
     """
 
     fields: Mapping[str, Field]
@@ -100,8 +100,6 @@ class Payload:
     measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.fields:
-            raise WireError("a message without fields: who sends nothing, sends no message")
         try:
             shapes = {name: tuple(one.data.shape) for name, one in self.fields.items()}
             if any(len(shape) != 2 or shape[0] != self.num_rows for shape in shapes.values()):
@@ -134,7 +132,9 @@ class Payload:
 
     @property
     def num_rows(self) -> int:
-        """M."""
+        """M. Raises WireError: there are no fields."""
+        if not self.fields:
+            raise WireError("a message without fields: who sends nothing, sends no message")
         return next(iter(self.fields.values())).data.shape[0]
 
     def expect(self, **nums: int) -> tuple[Tensor, ...]:

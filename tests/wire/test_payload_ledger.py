@@ -158,7 +158,7 @@ def _in_round(send: Callable[[Link, Payload], Payload], num_rows: int) -> Payloa
 
 test_wrong_messages = refused(
     [
-        (lambda: Payload({}), "^a message without fields"),
+        (lambda: Link(Ledger()).up(Payload({})), "^a message without fields"),
         (
             lambda: Payload({"v": torch.ones(2, 3)}),  # type: ignore[dict-item]
             r"^field v is of the type Tensor, but must be a Field, as in Field\(x, Float\(\)\)$",
