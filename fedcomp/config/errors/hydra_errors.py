@@ -40,6 +40,8 @@ OF_HYDRA = ("full_key", "object_type", "reference_type", "Set the environment", 
 """How lines begin that say nothing to a user of fedcomp."""
 SEVERAL = ("Sweep parameters", "Ambiguous value for argument")
 """How errors begin that say that an override has several values."""
+ADDED = ("Multiple values for", "force-add of config groups is not supported")
+"""What errors say of a choice that is added, with a +, to the one that there is."""
 CHOICE = re.compile(rf"({'|'.join(PARTS)}|compressor@downlink|experiment)=[\w/]+")
 """One part of a run, chosen by name, or an experiment, which chooses several."""
 
@@ -84,6 +86,10 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
         quoted = quote_text(option, value) if ", " in value else None
         hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
         return f"{given} has several values: for a grid say -m{hint}"
+    added = next((word for word in arguments if word.startswith("+")), None)
+    if added is not None and any(said in text for said in ADDED):
+        replaced = added.lstrip("+")
+        return f"{added}: there is a choice of {replaced.partition('=')[0]} already, which {replaced} replaces"
     choice = UNKNOWN_CHOICE.search(text)
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
@@ -113,6 +119,9 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
             if isinstance(node, DictConfig)
             else []
         )
+        first = name.partition(".")[0]
+        if first not in config:
+            return f"there is no option '{name}', nor any '{first}'{_suggest(first, sorted(map(str, config)))}"
         return f"there is no option '{name}'{_suggest(name.split('.')[-1], sorted(siblings))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip().removeprefix("Error merging override ") for part in parts for line in part.split("\n")]
