@@ -113,15 +113,16 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
         known = renamed(name) or _unlisted(name, value, config) or elsewhere(name, value, config, [CONF, *own])
         if known is not None:
             return known
-        node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
+        first, _, rest = name.partition(".")
+        nowhere = bool(rest) and first not in config
+        node = OmegaConf.select(config, name.rpartition(".")[0]) if rest and not nowhere else config
         siblings = (
             [str(key) for key in node if not str(key).startswith(("_", "hydra"))]
             if isinstance(node, DictConfig)
             else []
         )
-        first = name.partition(".")[0]
-        if first not in config:
-            return f"there is no option '{name}', nor any '{first}'{_suggest(first, sorted(map(str, config)))}"
+        if nowhere:
+            return f"there is no option '{name}', nor any '{first}'{_suggest(first, sorted(siblings))}"
         return f"there is no option '{name}'{_suggest(name.split('.')[-1], sorted(siblings))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip().removeprefix("Error merging override ") for part in parts for line in part.split("\n")]
