@@ -27,6 +27,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup, Weights
 from fedcomp.algorithm.downlinks.downlink import Downlink
+from fedcomp.algorithm.updates import begun
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory
 from fedcomp.client import LocalSolver
@@ -116,11 +117,10 @@ class FLASC(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FLASCState:
         uplink = self.uplink.init(setup.num_clients, theta)
-        started = torch.zeros(1, dtype=torch.int64, device="cpu")
-        return FLASCState(theta, theta, stats, uplink, self.server.init(theta), started)
+        return FLASCState(theta, theta, stats, uplink, self.server.init(theta), begun.flag())
 
     def round(self, state: FLASCState, cohort: Cohort, ctx: Context) -> tuple[FLASCState, Metrics]:
-        down = replace(self.down, begins=not state.started)
+        down = replace(self.down, begins=not begun.yes(state.started))
         start, stats, first = down.send_model(state.theta, state.stats, state.first, cohort, ctx)
         local, stats = train_locally(self.client, start, stats, cohort, ctx)
         mean, uplink = ctx.send_up("update", self.uplink, local.value, state.uplink, cohort)

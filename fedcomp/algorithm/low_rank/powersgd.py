@@ -35,6 +35,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.models import ModelState
+from fedcomp.algorithm.updates import begun
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -121,8 +122,8 @@ class PowerSGD(Algorithm):
                 "this model: lower one of them"
             )
         errors = theta.new_zeros(setup.num_clients, 0 if self.memory == "none" else low.part.size)
-        first, started = _normal(setup.key, low, theta), torch.zeros(1, dtype=torch.int64, device="cpu")
-        return PowerSGDState(theta, stats, first, errors, self.server.init(theta), started)
+        first = _normal(setup.key, low, theta)
+        return PowerSGDState(theta, stats, first, errors, self.server.init(theta), begun.flag())
 
     def round(self, state: PowerSGDState, cohort: Cohort, ctx: Context) -> tuple[PowerSGDState, Metrics]:
         """One round.
@@ -131,7 +132,7 @@ class PowerSGD(Algorithm):
         `powersgd/memory` ||e_k|| / ||U_k||, 0 for a client that did not move; `exchanges`, how often clients send in
         the round.
         """
-        low, begins = self._low_rank(ctx.clients.tensors), not state.started
+        low, begins = self._low_rank(ctx.clients.tensors), not begun.yes(state.started)
         if begins and self.memory != "none" and cohort.size < ctx.clients.num_clients:
             log.warning(
                 "PowerSGD's memory with %d of %d clients in a round can grow stale where clients differ: try "

@@ -6,24 +6,24 @@ do, with sends=step where the server's step is the mean, and with sends=model th
 bits to each participant.
 """
 
-import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.updates import begun
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 
 
 def first_flag(uplink: Compressor, sends_model: bool) -> tuple[Tensor, ...]:
     """([1] int64, 1 once there was a mean; on the host, where it is asked); () if none goes beside a model."""
-    return (torch.zeros(1, dtype=torch.int64, device="cpu"),) if uplink.predictor.observes and sends_model else ()
+    return (begun.flag(),) if uplink.predictor.observes and sends_model else ()
 
 
 def send_prediction(
     uplink: Compressor, memory: Memory, started: tuple[Tensor, ...], cohort: Cohort, ctx: Context
 ) -> Memory:
     """The server sends the last mean, dense; the memory with what arrived. Nothing unless `started` has a 1."""
-    if not any(started):
+    if not any(map(begun.yes, started)):
         return memory
     return uplink.told(memory, ctx.send_dense("prediction", memory.shared, cohort))
 
