@@ -169,7 +169,7 @@ def test_the_config_of_another_program_is_no_runs(make_run: MakeRun, tmp_path: P
 
 def test_a_status_from_elsewhere_names_no_other_file(make_run: MakeRun) -> None:
     files = RunFiles(make_run("topk", 0, [0.1, 0.9], config={"eval_every": 10}))
-    for name in ("/dev/zero", "../seed=1/metrics.jsonl"):
+    for name in (str(Path(__file__)), "../seed=1/metrics.jsonl", "config.yaml"):
         write_status(files.folder, Status("finished", 10, record={name: "dc"}))
         assert f"has a checksum of {name!r}, which is no file of a record" in str(read_run(files).error)
 
