@@ -59,7 +59,7 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
         for group in chosen:
             name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
             own = [one for part, case, checks in jobs[group](name, config) for one in results(part, case, checks)]
-            if all(one.example is None for one in own):
+            if own and all(one.example is None for one in own):
                 keep_passed(group, OmegaConf.to_container(config[group], resolve=True))  # type: ignore[arg-type]
             found += own
     show(found, console)

@@ -1,4 +1,4 @@
-"""Which parts of the user's own `fedcomp-check` has passed: what a run that has one which it has not says of it."""
+"""Which parts of the user's own have passed `fedcomp-check`, and what a run says of one that has not."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from fedcomp.provenance.code import code_parts
 from fedcomp.records.cached import cached, keep
 
 KIND = "checked"
-BELIEVED = {
+UNSEEN = {
     "compressor": "that its messages say all that is decoded",
     "downlink": "that its messages say all that is decoded",
     "algorithm": "that nothing reaches the other end without a message",
 }
-"""{config key: what no run can see of a part}."""
+"""{config key: what a simulation cannot see of such a part}."""
 
 
 def keep_passed(group: str, part: Mapping[str, Any]) -> None:
@@ -24,12 +24,14 @@ def keep_passed(group: str, part: Mapping[str, Any]) -> None:
 
 def unchecked(config: Mapping[str, Any]) -> Iterator[str]:
     """A line for each part of the user's own of this resolved config that has not passed."""
-    for key, what in BELIEVED.items():
+    for key, what in UNSEEN.items():
         group = FOLDERS.get(key, key)
         question = _question(group, config[key])
         if question is not None and cached(KIND, question) is not True:
-            named = f"{key}: {config[key]['_target_']}"
-            yield f"{named} is believed {what}: fedcomp-check {group}=<its name>, with your options, tries it"
+            yield (
+                f"{key}: {config[key]['_target_']} has not passed fedcomp-check as its code is now, and a simulation "
+                f"cannot see {what}: fedcomp-check {group}=<its name>, with your options, tries it"
+            )
 
 
 def _question(group: str, part: Mapping[str, Any]) -> dict[str, Any] | None:

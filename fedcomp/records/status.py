@@ -47,6 +47,8 @@ def read_status(folder: Path) -> Status | None:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as damage:
         raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from damage
+    if not 0 <= status.round < 2**63:
+        raise ValueError(f"{path} is no status file: it says that {status.round} rounds are done")
     if status.state not in get_args(State):
         raise ValueError(f"{path}: state is {status.state!r}, allowed are {', '.join(get_args(State))}")
     return status

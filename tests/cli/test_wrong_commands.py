@@ -77,7 +77,7 @@ CHOICES = [
     ("compresor=topk", "there is no option 'compresor'; did you mean 'compressor'?"),
     ("clinet.lr=3", "there is no option 'clinet.lr', nor any 'clinet'; did you mean 'client'?"),
     ("+client=adam", "+client=adam: there is a choice of client already, which client=adam replaces"),
-    ("++client=adam", "++client=adam: there is a choice of client already, which client=adam replaces"),
+    ("+vars.a=1 ++client=adam", "++client=adam: there is a choice of client already, which client=adam replaces"),
     ("compressor=../client/sgd", "compressor is chosen by the name of a YAML"),
     ("compressor@downlink=/etc/passwd", "compressor is chosen by the name of a YAML"),
     ("~compressor", "a run needs its compressor: choose another one with compressor=<name>"),

@@ -126,6 +126,7 @@ def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> 
         ("status.json", "{", "is no status file"),
         ("status.json", "[" * 100_000, "is no status file"),
         ("status.json", '{"state": "running", "round": Infinity}', "is no status file"),
+        ("status.json", '{"state": "finished", "round": -1}', "is no status file: it says that -1 rounds are done"),
         ("config.yaml", "- a\n", "must be a mapping"),
         ("metrics.jsonl", "7\n", "line 1 is no record"),
         ("metrics.jsonl", "[" * 100_000 + "\n", "line 1 is no record"),

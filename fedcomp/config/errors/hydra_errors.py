@@ -86,7 +86,8 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
         quoted = quote_text(option, value) if ", " in value else None
         hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
         return f"{given} has several values: for a grid say -m{hint}"
-    added = next((word for word in arguments if word.startswith("+")), None)
+    adding = (word for word in arguments if word.startswith("+") and word.strip("+").partition("=")[0] in text)
+    added = next(adding, None)
     if added is not None and any(said in text for said in ADDED):
         replaced = added.lstrip("+")
         return f"{added}: there is a choice of {replaced.partition('=')[0]} already, which {replaced} replaces"
