@@ -24,6 +24,7 @@ from fedcomp.display.console import say
 from fedcomp.display.units import counted
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally, python_path
+from fedcomp.launcher.slurm_jobs import CancelledJobs
 from fedcomp.launcher.torchrun_group import TorchrunGroup, slurm_task
 from fedcomp.records.grid import note_jobs
 
@@ -99,10 +100,15 @@ class Slurm(CheckedOptions):
             say(f"{counted(len(runs), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))
         ended: dict[int, list[RunOutcome]] = {}
+        cancelled = CancelledJobs(str(job.job_id) for job in jobs)  # submitit never sees one that had not begun
         try:
             while len(ended) < len(jobs):
                 for index, (job, pack) in enumerate(zip(jobs, packs)):
-                    if index not in ended and job.done():
+                    if index in ended:
+                        continue
+                    if str(job.job_id) in cancelled:
+                        ended[index] = [tally.add(outcome(run, -signal.SIGTERM)) for run in pack]
+                    elif job.done():
                         ended[index] = [tally.add(one) for one in _outcomes(job, pack, self.nodes)]
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
@@ -208,7 +214,7 @@ def _outcomes(job: Any, pack: Sequence[GridRun], nodes: int) -> list[RunOutcome]
         tasks = job.results() if nodes > 1 else [job.result()]
         codes = [next((code for code in own if code), 0) for own in zip(*tasks)]
     except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more
-        codes = [None] * len(pack)
+        codes = [-signal.SIGTERM if job.state.startswith("CANCELLED") else None] * len(pack)
     return [outcome(run, code) for run, code in zip(pack, codes)]
 
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedcomp.launcher.slurm_jobs import Job, job_states
 from fedcomp.records import status
 from fedcomp.records.grid import listed_runs, noted_jobs
 from fedcomp.records.reader import RunFiles, find_runs, without_rooms
-from fedcomp.status import slurm
-from fedcomp.status.slurm import Job
 
 State = Literal[
     "done", "running", "requeued", "waiting", "not started", "interrupted", "preempted", "cancelled", "killed", "failed"
@@ -126,7 +125,7 @@ def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:
         for folder, job in noted_jobs(grid):
             submitted.setdefault(folder, []).append(job)
     names = {run.folder: _job_names(run, submitted) for run in runs if run.state != "done"}
-    answer = slurm.job_states(name for own in names.values() for name in own)
+    answer = job_states(name for own in names.values() for name in own)
 
     def jobs_of(run: RunState) -> list[Job]:
         return [answer.jobs[name] for name in names.get(run.folder, ()) if name in answer.jobs]

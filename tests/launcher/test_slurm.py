@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from fedcomp.launcher import slurm
+from fedcomp.launcher import slurm, slurm_jobs
 from fedcomp.launcher.contract import GridRun, last_line
 from fedcomp.launcher.slurm import Pack, Slurm, _outcomes
+from fedcomp.launcher.slurm_jobs import Job, JobStates
 from fedcomp.launcher.torchrun_group import SlurmTask, TorchrunGroup, slurm_task
 from fedcomp.records.status import Status, write_status
 
@@ -48,7 +49,7 @@ class Executor:
                 run.folder.mkdir()
                 write_status(run.folder, Status("finished", 1))
         done = {f"7_{index}": [0] * len(runs) for index, runs in enumerate(packs)}
-        job = functools.partial(SimpleNamespace, done=lambda: True)
+        job = functools.partial(SimpleNamespace, done=lambda: True, state="COMPLETED")
         return [job(job_id=name, result=lambda codes=codes: codes) for name, codes in done.items()]
 
 
@@ -88,6 +89,27 @@ def test_arrays_are_as_long_as_slurm_takes_them(submitit, monkeypatch, tmp_path:
     monkeypatch.setattr(slurm, "MAX_ARRAY", 2)
     assert len(Slurm().launch(_runs(tmp_path, 5), tmp_path / "a" / "b" / "c", lambda run: None)) == 5
     assert [len(executor.packs) for executor in Executor.made] == [2, 2, 1]
+
+
+def test_jobs_that_are_cancelled_have_ended(submitit, monkeypatch, tmp_path: Path) -> None:
+    """Submitit waits for ever for one that had not begun, and 15 seconds for the result of every other."""
+    begun, waiting, finished, seen = _runs(tmp_path, 4)
+    done = SimpleNamespace(job_id="7_2", done=lambda: True, result=lambda: [0])
+    seen_first = SimpleNamespace(job_id="7_3", done=lambda: True, state="CANCELLED by 0")  # by submitit
+    asked = [SimpleNamespace(job_id=f"7_{index}", done=lambda: False) for index in range(2)]
+
+    def map_array(pack: Pack, packs: list[list[GridRun]]) -> list[Any]:
+        for run, state in ((begun, "interrupted"), (finished, "finished")):
+            run.folder.mkdir()
+            write_status(run.folder, Status(state, 1, "state saved"))
+        return [*asked, done, seen_first]
+
+    states = JobStates({name: Job(name, "CANCELLED") for name in ("7_0", "7_1")})
+    monkeypatch.setattr(slurm_jobs, "job_states", lambda names: states)
+    monkeypatch.setattr(Executor, "map_array", lambda self, *arguments: map_array(*arguments))
+    ended = Slurm().launch([begun, waiting, finished, seen], tmp_path / "a" / "b" / "c", lambda run: None)
+    lost = ("interrupted before it could save a state", True)
+    assert [(one.error, one.interrupted) for one in ended] == [("state saved", True), lost, (None, False), lost]
 
 
 def test_what_is_requeued_are_all_its_runs(submitit, tmp_path: Path) -> None:

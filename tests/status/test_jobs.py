@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from fedcomp.launcher import slurm_jobs
 from fedcomp.records.grid import note_jobs
 from fedcomp.status import __main__ as status
-from fedcomp.status import slurm
 from fedcomp.status.__main__ import main
 from fedcomp.status.runs import run_states
 from fedcomp.status.table import rows
@@ -141,7 +141,7 @@ def test_a_run_by_a_script_of_the_user_s_own(cluster: Cluster, tmp_path: Path) -
 def test_a_slurm_that_does_not_answer_is_said_and_stops_nothing(
     cluster: Cluster, grid: Path, capsys, monkeypatch, how: str
 ) -> None:
-    monkeypatch.setattr(slurm, "SECONDS", 0.2)
+    monkeypatch.setattr(slurm_jobs, "SECONDS", 0.2)
     line = {
         "fails": "echo 'squeue: error: no controller' >&2; exit 1",
         "hangs": "exec sleep 60",
@@ -149,7 +149,7 @@ def test_a_slurm_that_does_not_answer_is_said_and_stops_nothing(
     }[how]
     cluster.program("squeue", f"#!/bin/sh\n{line}\n")
     if how == "forgot":
-        monkeypatch.setattr(slurm, "SECONDS", 60.0)
+        monkeypatch.setattr(slurm_jobs, "SECONDS", 60.0)
     assert main([str(grid)]) == 1
     shown = capsys.readouterr().out
     assert "1 done, 2 not started, 1 interrupted, 1 killed, 1 failed" in shown

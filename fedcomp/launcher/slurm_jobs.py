@@ -2,12 +2,14 @@
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 SECONDS = 10.0
 """How long `squeue` and `sacct` may take, each."""
+ASK_SECONDS = 30.0
 
 PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 ACTIVE = frozenset(
@@ -66,6 +68,20 @@ def job_states(names: Iterable[str]) -> JobStates:
                 if name not in jobs and "_" in name and name.partition("_")[0] in arrays:
                     jobs[name] = Job(name, "CANCELLED")
     return JobStates({name: jobs[name] for name in wanted if name in jobs})
+
+
+class CancelledJobs:
+    """Those of some jobs that Slurm says were cancelled, also before their turn; it is asked every `ASK_SECONDS`."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names, self._cancelled, self._due = set(names), set[str](), 0.0
+
+    def __contains__(self, name: str) -> bool:
+        if time.monotonic() >= self._due:
+            states = job_states(self._names).jobs
+            self._cancelled = {job.name for job in states.values() if job.state == "CANCELLED"}
+            self._due = time.monotonic() + ASK_SECONDS
+        return name in self._cancelled
 
 
 def _run(*command: str) -> tuple[int, str]:
