@@ -99,7 +99,8 @@ def _searched(search: Search, records: Records) -> str:
     task = search.task
     runs = of_choices(search, records)
     tried = [(row, own) for row in ROWS if (own := records.where(label=row.label))]
-    missing = [row.label for row in ROWS if records and not runs.where(label=row.label)]
+    missing = [row for row in ROWS if records and not runs.where(label=row.label)]
+    ended = [row for row in missing if not replace(search, records=lambda _: records).next_command(row)]
     return f"""\
 ## {task.title}
 
@@ -115,9 +116,14 @@ def _searched(search: Search, records: Records) -> str:
 
 {leaders(runs, task, "up, which is what counts where the downlink is free", "bits/uplink", 0.1)}
 
-{f"Not yet run with the chosen rate, or near chance in all trials: {'; '.join(missing)}." if missing else ""}
+{_labels("Not yet run to the end", [row for row in missing if row not in ended])}
+{_labels("The trials, below, allow no choice", ended)}
 
 {trials_table(tried)}"""
+
+
+def _labels(what: str, rows: Sequence[Row]) -> str:
+    return f"{what}: {'; '.join(row.label for row in rows)}.\n" if rows else ""
 
 
 def of_choices(search: Search, records: Records, rows: Sequence[Row] = ROWS) -> Records:
