@@ -34,6 +34,7 @@ from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.process import Tally
 from fedcomp.objective.objectives import ObjectiveFailed, value_of
 from fedcomp.provenance.check import FinishedRuns
+from fedcomp.records.atomic_write import explained
 from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
@@ -82,13 +83,25 @@ class GridLauncher(Launcher):
         if len(job_overrides) >= MANY and not self.config.quiet:
             say(f"composing {len(job_overrides)} runs")
         jobs = [self._compose(list(own), initial_job_idx + index, grid) for index, own in enumerate(job_overrides)]
-        grid.mkdir(parents=True, exist_ok=True)
+        with explained(grid):
+            grid.mkdir(parents=True, exist_ok=True)
         _write_manifest(grid, jobs)
-        pending = [job for job in jobs if not job.finished and job.broken is None]
+        firsts: dict[Path, _Job] = {}
+        for job in jobs:
+            firsts.setdefault(job.run.folder, job)
+        again = [job for job in jobs if firsts[job.run.folder] is not job]
+        pending = [job for job in firsts.values() if not job.finished and job.broken is None]
         num_finished = sum(job.finished for job in jobs)
         told = any(not job.run.quiet for job in jobs)
         if num_finished and told:
             say(f"{num_finished} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
+        if again and told:
+            run, first = again[0].run, firsts[again[0].run.folder].run
+            say(
+                f"{len(again)} of {len(jobs)} runs are others again, and are not made twice: run {run.number} "
+                f"({run.description}) differs from run {first.number} ({first.description}) in nothing that affects "
+                "a result"
+            )
         for remark, number in Counter(job.remark for job in jobs if job.remark is not None and told).items():
             say(f"{number} of them: {remark}")
         for job in jobs:
@@ -108,8 +121,8 @@ class GridLauncher(Launcher):
             return error
 
         outcomes = self.settings.launch(runs, grid, here) if runs else []
-        by_number = {one.run.number: one for one in outcomes}
-        return [_job_return(job, by_number.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
+        by_folder = {one.run.folder: one for one in outcomes}
+        return [_job_return(job, by_folder.get(job.run.folder, RunOutcome(job.run, job.broken))) for job in jobs]
 
     def _compose(self, overrides: list[str], number: int, grid: Path) -> _Job:
         given = OverridesParser.create().parse_overrides(list(self.config.hydra.overrides.task))

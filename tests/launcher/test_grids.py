@@ -34,6 +34,18 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
     assert shown.count("of the grid:") == 2
 
 
+def test_two_runs_that_are_the_same_are_made_once(fedcomp, tmp_path: Path, capsys) -> None:
+    """At the same time each would find the folder held by the other."""
+    assert fedcomp("-m", *QUICK, "rounds=1", "pictures=false", "label=a,b") == 0
+    shown = capsys.readouterr().err
+    assert (
+        "1 of 2 runs are others again, and are not made twice: run 1 (label=b) differs from run 0 (label=a) in" in shown
+    )
+    assert shown.count("of the grid:") == 1
+    assert "2 finished, 0 failed" in shown
+    assert _states(tmp_path) == ["finished"]
+
+
 def test_a_large_grid_says_that_it_is_composed(fedcomp, capsys) -> None:
     for quiet in ("false", "true"):
         assert fedcomp("-m", "seed=range(19)", "num_clients=5,-1", f"quiet={quiet}") == 2
