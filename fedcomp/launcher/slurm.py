@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -24,9 +24,10 @@ from fedcomp.display.console import say
 from fedcomp.display.units import counted
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally, python_path
-from fedcomp.launcher.slurm_jobs import CancelledJobs
+from fedcomp.launcher.slurm_jobs import AskedJobs, Job, job_states
 from fedcomp.launcher.torchrun_group import TorchrunGroup, slurm_task
-from fedcomp.records.grid import note_jobs
+from fedcomp.records.grid import note_jobs, noted_jobs
+from fedcomp.records.status import read_status
 
 POLL_SECONDS = 1.0
 REQUEUE_SECONDS = 60.0
@@ -87,34 +88,58 @@ class Slurm(CheckedOptions):
         return {"device": device, "threads": threads or self.cpus}
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
-        """Submit and wait. Ctrl-C leaves the jobs running, and a line says so.
+        """Submit what is no job already, and wait for all. Ctrl-C leaves the jobs running, and a line says so.
 
         Raises ValueError: no submitit, no Slurm, or sbatch refuses.
         """
-        packs = [runs[start : start + self.runs_per_gpu] for start in range(0, len(runs), self.runs_per_gpu)]
+        queued = _queued(runs, grid.parent)
+        new = [run for run in runs if run.folder not in queued]
+        packs = [new[start : start + self.runs_per_gpu] for start in range(0, len(new), self.runs_per_gpu)]
         arrays = [packs[start : start + MAX_ARRAY] for start in range(0, len(packs), MAX_ARRAY)]
         jobs = [job for array in arrays for job in self._submit(array, grid)]
         note_jobs(grid, {run.folder: str(job.job_id) for job, pack in zip(jobs, packs) for run in pack})
-        ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
-        if not all(run.quiet for run in runs):
-            say(f"{counted(len(runs), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
+        told = not all(run.quiet for run in runs)
+        if queued and told:
+            say(f"{len(queued)} of {counted(len(runs), 'run')} are jobs of Slurm already, {_arrays(queued.values())}")
+        if new and told:
+            ids = _arrays(str(job.job_id) for job in jobs)
+            say(f"{counted(len(new), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))
-        ended: dict[int, list[RunOutcome]] = {}
-        cancelled = CancelledJobs(str(job.job_id) for job in jobs)  # submitit never sees one that had not begun
+        ended: dict[Path, RunOutcome] = {}
+        waiting: list[tuple[str, Any, Sequence[GridRun]]]
+        waiting = [(str(job.job_id), job, pack) for job, pack in zip(jobs, packs)]
+        waiting += [(queued[run.folder], None, [run]) for run in runs if run.folder in queued]
+        asked = AskedJobs(name for name, _, _ in waiting)
         try:
-            while len(ended) < len(jobs):
-                for index, (job, pack) in enumerate(zip(jobs, packs)):
-                    if index in ended:
-                        continue
-                    if str(job.job_id) in cancelled:
-                        ended[index] = [tally.add(outcome(run, -signal.SIGTERM)) for run in pack]
-                    elif job.done():
-                        ended[index] = [tally.add(one) for one in _outcomes(job, pack, self.nodes)]
+            while len(ended) < len(runs):
+                for name, job, pack in waiting:
+                    if pack[0].folder not in ended and (codes := self._codes(job, pack, asked.get(name))) is not None:
+                        ended |= {run.folder: tally.add(outcome(run, code)) for run, code in zip(pack, codes)}
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
+            ids = _arrays(name for name, _, _ in waiting)
             say(f"the jobs go on: `fedcomp-status {grid.parents[1]}` shows them, `scancel {ids}` ends them")
             raise SystemExit(128 + signal.SIGINT) from None
-        return [one for index in range(len(jobs)) for one in ended[index]]
+        return [ended[run.folder] for run in runs]
+
+    def _codes(self, job: Any, pack: Sequence[GridRun], state: Job | None) -> Sequence[int | None] | None:
+        """The exit codes of a job's runs (each None: unknown); None: it has not ended.
+
+        Args:
+            job: as submitit knows it; None: an earlier command has submitted it.
+            state: as Slurm knows it. Submitit never sees that one was cancelled before its turn.
+        """
+        if state is not None and state.cancelled:
+            return [-signal.SIGTERM] * len(pack)
+        if job is None:
+            return None if state is not None and (state.pending or state.active) else [None] * len(pack)
+        if not job.done():
+            return None
+        try:
+            tasks = job.results() if self.nodes > 1 else [job.result()]
+            return [next((code for code in own if code), 0) for own in zip(*tasks)]
+        except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more
+            return [-signal.SIGTERM if job.state.startswith("CANCELLED") else None] * len(pack)
 
     def _submit(self, packs: Sequence[Sequence[GridRun]], grid: Path) -> list[Any]:
         submitit = _submitit()
@@ -209,13 +234,32 @@ def _option(text: str) -> tuple[str, str | bool]:
     return name.replace("-", "_"), value if given else True
 
 
-def _outcomes(job: Any, pack: Sequence[GridRun], nodes: int) -> list[RunOutcome]:
-    try:
-        tasks = job.results() if nodes > 1 else [job.result()]
-        codes = [next((code for code in own if code), 0) for own in zip(*tasks)]
-    except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more
-        codes = [-signal.SIGTERM if job.state.startswith("CANCELLED") else None] * len(pack)
-    return [outcome(run, code) for run, code in zip(pack, codes)]
+def _queued(runs: Sequence[GridRun], grids: Path) -> dict[Path, str]:
+    """{folder: job} of the runs that an earlier command has submitted and that Slurm still has.
+
+    Args:
+        grids: the folder of this name's grids.
+    """
+    folders = {run.folder.resolve(): run.folder for run in runs}
+    noted = [one for path in sorted(grids.glob("*")) for one in noted_jobs(path) if one[0] in folders]
+    states = job_states(name for _, name in noted).jobs
+    found = {}
+    for folder, name in noted:
+        job = states.get(name)
+        if job is not None and (job.pending or (job.active and not _failed(folder))):
+            found[folders[folder]] = name
+    return found
+
+
+def _failed(folder: Path) -> bool:
+    """Whether a run has failed, while others of its job go on."""
+    status = read_status(folder)
+    return status is not None and status.state == "failed"
+
+
+def _arrays(names: Iterable[str]) -> str:
+    """The jobs and arrays of these, each once, as scancel takes them."""
+    return " ".join(dict.fromkeys(name.partition("_")[0] for name in names))
 
 
 def _submitit() -> Any:

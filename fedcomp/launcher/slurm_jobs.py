@@ -39,6 +39,11 @@ class Job:
         """Whether it has a machine."""
         return self.state in ACTIVE
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled, perhaps before its turn."""
+        return self.state == "CANCELLED"
+
 
 @dataclass(frozen=True)
 class JobStates:
@@ -70,18 +75,19 @@ def job_states(names: Iterable[str]) -> JobStates:
     return JobStates({name: jobs[name] for name in wanted if name in jobs})
 
 
-class CancelledJobs:
-    """Those of some jobs that Slurm says were cancelled, also before their turn; it is asked every `ASK_SECONDS`."""
+class AskedJobs:
+    """What Slurm last said of some jobs; it is asked again after `ASK_SECONDS`."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names, self._cancelled, self._due = set(names), set[str](), 0.0
+        self._names, self._jobs, self._due = set(names), dict[str, Job](), 0.0
 
-    def __contains__(self, name: str) -> bool:
+    def get(self, name: str) -> Job | None:
+        """A job of these; None: Slurm does not know it, or has never answered."""
         if time.monotonic() >= self._due:
-            states = job_states(self._names).jobs
-            self._cancelled = {job.name for job in states.values() if job.state == "CANCELLED"}
+            answer = job_states(self._names)
+            self._jobs = self._jobs if answer.problem else answer.jobs
             self._due = time.monotonic() + ASK_SECONDS
-        return name in self._cancelled
+        return self._jobs.get(name)
 
 
 def _run(*command: str) -> tuple[int, str]:

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from fedcomp.launcher import slurm, slurm_jobs
-from fedcomp.launcher.contract import GridRun, last_line
-from fedcomp.launcher.slurm import Pack, Slurm, _outcomes
+from fedcomp.launcher.contract import GridRun, last_line, outcome
+from fedcomp.launcher.slurm import Pack, Slurm
 from fedcomp.launcher.slurm_jobs import Job, JobStates
 from fedcomp.launcher.torchrun_group import SlurmTask, TorchrunGroup, slurm_task
+from fedcomp.records.grid import note_jobs
 from fedcomp.records.status import Status, write_status
 
 LEAVES = (
@@ -46,7 +47,7 @@ class Executor:
         self.pack, self.packs = pack, packs
         for runs in packs:
             for run in runs:
-                run.folder.mkdir()
+                run.folder.mkdir(exist_ok=True)
                 write_status(run.folder, Status("finished", 1))
         done = {f"7_{index}": [0] * len(runs) for index, runs in enumerate(packs)}
         job = functools.partial(SimpleNamespace, done=lambda: True, state="COMPLETED")
@@ -91,6 +92,40 @@ def test_arrays_are_as_long_as_slurm_takes_them(submitit, monkeypatch, tmp_path:
     assert [len(executor.packs) for executor in Executor.made] == [2, 2, 1]
 
 
+def _says(monkeypatch, states: dict[str, str]) -> None:
+    """Let Slurm say this of jobs, whenever it is asked."""
+    monkeypatch.setattr(slurm_jobs, "ASK_SECONDS", 0)
+    for module in (slurm, slurm_jobs):
+        jobs = lambda names: JobStates({name: Job(name, state) for name, state in states.items()})  # noqa: E731
+        monkeypatch.setattr(module, "job_states", jobs)
+
+
+def test_runs_that_are_jobs_already_are_waited_for(submitit, monkeypatch, tmp_path: Path, capsys) -> None:
+    """Else a grid that is given again after Ctrl-C runs twice, and a run fails that finds its folder held."""
+    runs, grids = _runs(tmp_path, 4), tmp_path / "grids"
+    running, _, failed, _ = runs
+    note_jobs(grids / "first", {run.folder: f"3_{run.number}" for run in runs})
+    for run, state in ((running, "running"), (failed, "failed")):
+        run.folder.mkdir()
+        write_status(run.folder, Status(state, 1))
+    states = {"3_0": "RUNNING", "3_1": "PENDING", "3_2": "RUNNING", "3_3": "COMPLETED"}
+    _says(monkeypatch, states)
+
+    def sleep(seconds: float) -> None:
+        if states.pop("3_0", None):
+            write_status(running.folder, Status("finished", 1))
+        else:
+            states["3_1"] = "CANCELLED"
+
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(sleep=sleep))
+    ended = Slurm().launch(runs, grids / "second", lambda run: None)
+    (executor,) = Executor.made
+    assert [run for pack in executor.packs for run in pack] == [failed, runs[3]]
+    assert [one.run for one in ended] == runs
+    assert [one.error for one in ended] == [None, "interrupted before it could save a state", None, None]
+    assert "2 of 4 runs are jobs of Slurm already, 3" in capsys.readouterr().err
+
+
 def test_jobs_that_are_cancelled_have_ended(submitit, monkeypatch, tmp_path: Path) -> None:
     """Submitit waits for ever for one that had not begun, and 15 seconds for the result of every other."""
     begun, waiting, finished, seen = _runs(tmp_path, 4)
@@ -104,8 +139,7 @@ def test_jobs_that_are_cancelled_have_ended(submitit, monkeypatch, tmp_path: Pat
             write_status(run.folder, Status(state, 1, "state saved"))
         return [*asked, done, seen_first]
 
-    states = JobStates({name: Job(name, "CANCELLED") for name in ("7_0", "7_1")})
-    monkeypatch.setattr(slurm_jobs, "job_states", lambda names: states)
+    _says(monkeypatch, {"7_0": "CANCELLED", "7_1": "CANCELLED"})
     monkeypatch.setattr(Executor, "map_array", lambda self, *arguments: map_array(*arguments))
     ended = Slurm().launch([begun, waiting, finished, seen], tmp_path / "a" / "b" / "c", lambda run: None)
     lost = ("interrupted before it could save a state", True)
@@ -213,8 +247,10 @@ def test_a_run_failed_if_a_part_of_it_did(tmp_path: Path) -> None:
     for run in runs:
         run.folder.mkdir()
         write_status(run.folder, Status("finished", 1))
-    job = SimpleNamespace(results=lambda: [[0, 0, 1], [0, -9, 0]])
-    errors = [one.error for one in _outcomes(job, runs, 2)]
+    job = SimpleNamespace(done=lambda: True, results=lambda: [[0, 0, 1], [0, -9, 0]])
+    codes = Slurm(processes_per_run=2, nodes=2)._codes(job, runs, None)
+    assert codes is not None
+    errors = [outcome(run, code).error for run, code in zip(runs, codes)]
     assert errors[0] is None
     assert errors[1] == "killed by SIGKILL; the same command resumes it"
     assert errors[2] == "it ended without a message; the same command resumes it"
