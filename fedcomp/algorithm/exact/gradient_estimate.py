@@ -101,7 +101,7 @@ class GradientEstimate(Algorithm):
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> GradientEstimateState:
         """The first model; the first round computes the first gradients."""
         check_no_stats(self.estimate.upper(), stats)
-        self._omega(tuple(tensor.size for tensor in setup.tensors) or (theta.shape[0],), setup.num_clients)
+        self._omega(tuple(tensor.size for tensor in setup.tensors), setup.num_clients)
         self.uplink.init(setup.num_clients, theta)
         rows = theta.new_zeros(setup.num_clients, theta.shape[0])
         return GradientEstimateState(theta, stats, self.server.init(theta), rows, rows.clone())

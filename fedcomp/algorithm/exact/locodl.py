@@ -160,7 +160,7 @@ class LoCoDL(Algorithm):
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LoCoDLState:
         """x_i = y = the first model, u_i = v = 0."""
         check_no_stats("LoCoDL", stats)
-        self.constants(tuple(tensor.size for tensor in setup.tensors) or (theta.shape[0],), setup.num_clients)
+        self.constants(tuple(tensor.size for tensor in setup.tensors), setup.num_clients)
         self.uplink.init(setup.num_clients, theta)
         models = theta.repeat(setup.num_clients, 1)
         return LoCoDLState(theta, stats, models, torch.zeros_like(models), torch.zeros_like(theta))

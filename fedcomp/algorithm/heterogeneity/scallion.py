@@ -108,7 +108,7 @@ class Scallion(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ScallionState:
         """The first model; all control variates are 0."""
-        layers = tuple(tensor.size for tensor in setup.tensors) or (theta.shape[0],)
+        layers = tuple(tensor.size for tensor in setup.tensors)
         scale_of_changes(self.alpha, self.uplink, layers, setup.num_clients)
         self.uplink.init(setup.num_clients, theta)
         controls = theta.new_zeros(setup.num_clients, theta.shape[0])

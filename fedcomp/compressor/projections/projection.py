@@ -45,9 +45,6 @@ class Projection(Codec):
     seed_cost: SeedCost = "sent"
     unbiased = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if there are not as many orthonormal directions as asked for."""
         if self.directions == "orthonormal" and self.num_projections > dim:

@@ -34,9 +34,6 @@ class FP4(Codec):
     rounding: Literal["nearest", "stochastic"] = "nearest"
     granularity: Granularity = "layer"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     @property
     def unbiased(self) -> bool:
         return self.rounding == "stochastic"

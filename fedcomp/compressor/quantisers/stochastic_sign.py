@@ -46,9 +46,6 @@ class StochasticSign(Codec):
     factor: Annotated[float, Within("(0, inf)", "the scale in units of the mean of |u|")] = 1.0
     granularity: Granularity = "layer"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     @property
     def unbiased(self) -> bool:
         """The other scales clip what is larger."""

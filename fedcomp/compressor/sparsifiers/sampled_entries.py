@@ -25,9 +25,6 @@ class SampledEntries(Codec):
     scale: Literal["unbiased", "none"] = "unbiased"
     seed_cost: SeedCost = "sent"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-
     @abstractmethod
     def probability(self, dim: int) -> float:
         """p for a vector of `dim` entries."""
