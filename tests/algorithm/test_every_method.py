@@ -18,6 +18,7 @@ from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.algorithm.fetchsgd import FetchSGD
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
+from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
 from fedcomp.compressor.projections.projection import Projection
@@ -40,6 +41,7 @@ from tests.parts import (
     Sgd,
     Sign,
     TopK,
+    fedavg,
     spared,
 )
 from tests.refused import refused
@@ -178,6 +180,7 @@ def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere(
 
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
+ONE = Sgd(lr=0.1, batch_size=4, steps=1)
 METHODS = (
     *(FedBAT(SGD, STEP, DENSE), FedBAT(SGD, STEP, DENSE, biases="dense"), FedBiF(SGD), FedMRN(SGD, STEP, DENSE)),
     FedPM(Sgd(lr=20.0, batch_size=4), weights="samples", clamp=0.1),
@@ -206,6 +209,32 @@ TOPK, PERMK = Compressor(TopK()), Compressor(PermK())
 
 def _simulation(algorithm):
     return world.simulation(algorithm, world.with_batch_norm, world.FULL)
+
+
+@looped("algorithm", [FedMRN(ONE, STEP, DENSE), FedBAT(ONE, STEP, DENSE), FedBiF(ONE, 16)])
+def test_the_first_step_of_what_is_sent_dense_is_fedavgs(algorithm: Any) -> None:
+    """Nothing is masked or binarised yet, and sixteen bits are hardly a change of the weights."""
+    moved, wanted = (PART.take(one_round(_simulation(one)).after.theta) for one in (algorithm, fedavg(ONE)))
+    torch.testing.assert_close(moved, wanted, rtol=0, atol=1e-4)
+
+
+WEIGHTS, BIASES, WHOLE = 32, 3, 43
+"""Entries of the network's two matrices, of its bias, and of all with 8 of normalisation, which papers leave out."""
+CODED = WEIGHTS + BIASES
+PAPER = [  # bits that the method's paper counts of a client's message up, and of one down
+    (FedMRN(SGD, STEP, DENSE), CODED, 32 * WHOLE),
+    (FedBAT(SGD, STEP, DENSE), CODED + 3 * 32, 32 * WHOLE),
+    (FedBiF(SGD, 3), WEIGHTS, 3 * WEIGHTS),
+    (FedPM(SGD, batchnorm_training="trained"), CODED, 32 * CODED),
+    (FedSparsify(SGD, sparsity=0.5), 32 * WEIGHTS // 2, 32 * WHOLE),
+    (FedMUD(SGD, "mat", skip_first=0), 32 * (9 + 12 + BIASES), 32 * (9 + 12 + BIASES)),  # 9 factors for 20 weights
+]
+
+
+@looped("algorithm, up, down", PAPER)
+def test_what_the_papers_count(algorithm: Any, up: int, down: int) -> None:
+    bits = one_round(_simulation(algorithm)).bits
+    assert (bits["paper/uplink"], bits["paper/broadcast"]) == (world.NUM_CLIENTS * up, down)
 
 
 @looped("uplink", [SPARED, SIGN])

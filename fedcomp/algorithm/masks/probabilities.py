@@ -87,7 +87,8 @@ class MaskProbabilities(FrozenWeights, MaskTraining, Algorithm):
         received, stats, _ = self.down.send_model(part.take(state.theta), state.stats, counts, cohort, ctx)
         weights = state.weights
         if self.batchnorm_training == "trained":
-            weights = part.rest.put(weights, ctx.send_dense("normalisation", part.rest.take(weights), cohort))
+            rest = ctx.send_dense("normalisation", part.rest.take(weights), cohort, paper_bits=0)
+            weights = part.rest.put(weights, rest)
         return replace(state, weights=weights, theta=part.put(state.theta, received), stats=stats)
 
     def gather_rest(
