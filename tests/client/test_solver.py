@@ -166,6 +166,13 @@ def test_the_pull_is_clipped_with_the_gradient() -> None:
     assert float((result.value - begin).norm(dim=1)[0]) <= 0.1 * STEPS[0] + 1e-9
 
 
+def test_a_hook_draws_anew_in_every_step() -> None:
+    drawn = Hook(lambda theta, batch, reads: reads.draws.uniform(torch.arange(2), 3), "draws", (), (), Key())
+    first, again, second = (drawn(torch.zeros(2, 1), None, step) for step in (0, 0, 1))  # type: ignore[arg-type]
+    assert torch.equal(first, again)
+    assert (first != second).all()
+
+
 def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:
     world = Quadratics()
     shift = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

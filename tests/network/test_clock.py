@@ -112,8 +112,8 @@ TLS = {"message": 22, "packet": 40, "payload": 1460}
 
 
 def test_the_table_of_line_bits() -> None:
-    bits = np.array([0, 32, 160, 61_738, 1_974_592, 61_864_256])
-    assert Header.of(TLS).line_bits(bits).tolist() == [0, 528, 656, 63_840, 2_029_168, 63_559_472]
+    bits = np.array([0, 1, 32, 160, 61_738, 1_974_592, 61_864_256])
+    assert Header.of(TLS).line_bits(bits).tolist() == [0, 504, 528, 656, 63_840, 2_029_168, 63_559_472]
     assert Header.of(TLS).line_bits(32) == 528
 
 

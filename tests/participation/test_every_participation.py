@@ -75,6 +75,7 @@ def test_weights_of_uniform_average_those_present():
     importance = torch.tensor([1.0, 3.0, 4.0, 12.0], dtype=torch.float64)
     cohort = Uniform(2).sample(Key(("round", 1)), importance)
     assert cohort.size == 2
+    Uniform(1).check(1)
     present = importance[cohort.ids]
     torch.testing.assert_close(cohort.weight, (present / present.sum()).float())
 
@@ -116,7 +117,7 @@ NO_LIST = "is no list of absent clients"
     "content, given, said",
     [
         *(("{", (), "is no JSON"), ("{}", ("0",), "participation.contents=0 is not the fingerprint")),
-        *((content, (), NO_LIST) for content in ("[1]", '{"a": [1]}', '{"1": [-1]}', '{"1": 2}')),
+        *((content, (), NO_LIST) for content in ("[1]", '{"a": [1]}', '{"1": [-1]}', '{"1": [0.5]}', '{"1": 2}')),
         (None, (), "cannot read .*: No such file"),
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
 from fedcomp.wire.coding import Elias, Float, Rice, Unsigned
+from fedcomp.wire.legs import ALL, BROADCAST, COHORT, Legs
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.conformance import world
 from tests.looped import looped
@@ -269,6 +270,13 @@ def test_idle_receivers_share_the_downlink() -> None:
     assert other.metrics(10) == line
     other.merge(ledger)
     assert other.receiver_rounds == 6 * 20
+
+
+def test_legs_say_whose_they_are() -> None:
+    legs = Legs((4, 9))
+    for who in (None, Listed((4, 9)), Everyone(20), Listed((4, 8))):
+        legs.add(BROADCAST, 32, who)
+    assert [leg.who for leg in legs.made] == [COHORT, COHORT, ALL, (4, 8)]
 
 
 def test_ledgers_add_up() -> None:

@@ -78,6 +78,7 @@ def test_restricted_places_are_uniform_over_the_rest() -> None:
     rest = [place for place in range(13) if place not in largest[0].tolist()]
     # Each is drawn with probability 3/10: standard deviation sqrt(6000 * 0.3 * 0.7) = 35.
     assert ((hits[rest] - 0.3 * num).abs() < 5 * 35.5).all()
+    assert codec.expected_error(x[:1]).item() == pytest.approx((10 / 3 - 1) * float(x[0, rest].square().sum()))
 
 
 def test_an_odd_k_is_rounded_down() -> None:

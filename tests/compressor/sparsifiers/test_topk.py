@@ -124,6 +124,8 @@ def test_two_magnitudes_have_the_error_of_the_table(x: Tensor, kept: float, whol
 def test_two_magnitudes_of_few_values_are_exact() -> None:
     x = torch.tensor([[0.0, 5.0, -1.0, 0.0, 7.0, 7.0]])
     assert torch.equal(round_trip(ChunkTopK(0.5, 4), x, (4, 2)), torch.tensor([[0.0, 5.0, -1.0, 0.0, 7.0, 0.0]]))
+    x = torch.tensor([[3.0, -5.0, 1.0, -2.0, 0.0]])  # a magnitude is the mean of its part
+    assert torch.equal(round_trip(ChunkTopK(1.0), x), torch.tensor([[4.0, -4.0, 1.0, -1.0, 1.0]]))
     assert not round_trip(ChunkTopK(0.5), torch.zeros(2, 6)).any()
 
 
