@@ -264,6 +264,7 @@ def test_m3_sends_them_whole_both_ways() -> None:
     assert torch.allclose(PART.take(after.models), PART.take(before).expand(world.NUM_CLIENTS, -1), atol=1e-6)
     assert not torch.allclose(PART.rest.take(after.models), PART.rest.take(before), atol=1e-6)
     assert torch.allclose(PART.take(after.update), PART.take(after.base).mean(0), atol=1e-6)
+    assert torch.allclose(one.metrics["models/spread"], (after.models - one.before.theta).square().sum(1).mean())
 
 
 def test_m3_shares_out_the_compressed_entries_alone() -> None:

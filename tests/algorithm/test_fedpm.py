@@ -231,6 +231,7 @@ def test_signed_constants(gain: str | float, value: float) -> None:
     for distribution in ("uniform", "normal"):
         drawn = FrozenWeights(distribution, gain).draw_weights(torch.zeros(4405), tensors, Key(("w",)))
         assert float(drawn[:4000].std()) == pytest.approx(scale, rel=0.06)
+        assert (float(drawn.abs().max()) <= 3**0.5 * scale) == (distribution == "uniform")
 
 
 def test_first_probabilities() -> None:
@@ -260,6 +261,8 @@ test_wrong_options = refused(
 
 
 def test_entropy_of_masks_is_what_the_metrics_say() -> None:
-    metrics = one_round(world.simulation(FedPM(STILL, theta0=0.5), participation=world.FULL)).metrics
-    assert float(metrics["mask/ones"].mean()) == pytest.approx(0.5, abs=0.1)
-    assert 0 < float(metrics["mask/entropy"]) <= 1 + math.ulp(1)
+    one = one_round(world.simulation(FedPM(STILL, theta0=0.5), participation=world.FULL))
+    assert float(one.metrics["mask/ones"].mean()) == pytest.approx(0.5, abs=0.1)
+    theta = one.after.theta
+    entropy = -(theta * theta.log2() + (1 - theta) * (1 - theta).log2()).mean()
+    assert float(one.metrics["mask/entropy"]) == pytest.approx(float(entropy), rel=1e-5)

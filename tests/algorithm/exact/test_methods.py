@@ -181,7 +181,7 @@ test_wrong_input = refused(
         (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
         (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
         (lambda: LoCoDL(GD(lr=0.1), RAND4, None), "algorithm.p=null is computed from algorithm.convexity"),
-        (lambda: LoCoDL(GD(lr=2.0), RAND4, smoothness=1.0), r"client.lr=2.0 must be below 2 / algorithm.smoothness ="),
+        (lambda: LoCoDL(GD(lr=0.5), RAND4, smoothness=4.0), r"client.lr=0.5 must be below 2 / algorithm.smoothness"),
         (lambda: LoCoDL(GD(lr=0.1), RAND4, smoothness=1.0, convexity=2.0), "algorithm.convexity=2.0 is above"),
         (lambda: LoCoDL(GD(lr=0.1), RAND4, convexity=0.0), "algorithm.convexity=0.0 must be a positive number"),
         (lambda: LoCoDL(GD(lr=1.9), RAND4, schedule="period", smoothness=1.0), "schedule=period needs client.lr of"),

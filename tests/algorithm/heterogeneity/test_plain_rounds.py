@@ -31,7 +31,7 @@ from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, Adam, Cohorts, Dense, Eden, ErrorFeedback, MRCSign, RandK, ServerSgd, Sgd, Spatial, TopK
 from tests.refused import refused
-from tests.rounds import rounds
+from tests.rounds import one_round, rounds
 
 NUM, FEATURES, CLASSES = world.NUM_CLIENTS, world.NUM_FEATURES, world.NUM_CLASSES
 DIM = (FEATURES + 1) * CLASSES
@@ -166,6 +166,14 @@ def test_every_round_is_what_the_equations_say(case: str) -> None:
         for found, wanted in ((one.after.theta, x), (one.after.control, c), (one.after.controls, own)):
             np.testing.assert_allclose(found.double().numpy(), wanted, rtol=0, atol=2e-6, err_msg=f"round {index}")
     assert np.abs(own).max() > 0.1
+
+
+def test_the_drift_is_the_mean_square_of_how_far_clients_are_from_their_mean() -> None:
+    """Of a first round with option II, in which c_i is (x - y_i) / (K eta_l)."""
+    client = Sgd(lr=0.1, batch_size=4, steps=3)
+    one = one_round(world.simulation(Scaffold(client, ServerSgd(), DENSE), participation=world.FULL))
+    moved = -0.3 * one.after.controls
+    torch.testing.assert_close(one.metrics["drift/client"], (moved - moved.mean(0)).square().sum(1).mean())
 
 
 def test_a_round_of_learning_rate_zero_changes_nothing() -> None:

@@ -51,6 +51,12 @@ def test_all_flips_without_error_are_fedpm(monkeypatch: pytest.MonkeyPatch) -> N
     assert not torch.equal(theirs.theta, world.run(world.simulation(FedPM(SCORES), participation=world.FULL)).theta)
 
 
+@looped("coding, filters", [("places", False), ("arithmetic", False), ("filter", True), ("auto", True)])
+def test_filters_alone_need_tries(coding: str, filters: bool) -> None:
+    one = one_round(world.simulation(DeltaMask(SCORES, coding=coding)))  # type: ignore[arg-type]
+    assert ("delta/tries" in one.metrics) == filters
+
+
 def test_nothing_learnt_sends_nothing_and_theta_keeps_fedpms_variance() -> None:
     """At eta = 0: no flip, and E (theta' - theta)^2 = theta (1 - theta) / M, here averaged over entries and rounds."""
     still = DeltaMask(Still(lr=1.0, batch_size=4), theta0=0.3, clamp=1e-4)

@@ -160,6 +160,11 @@ def test_a_client_of_one_step_sends_mean_m() -> None:
     assert BAT.plain_steps(torch.tensor([1, 2, 3, 40])).tolist() == [1, 1, 1, 20]
 
 
+def test_a_given_first_step_is_everybodys() -> None:
+    one = one_round(world.simulation(replace(BAT, rho=0, alpha0=0.02)))
+    torch.testing.assert_close(one.metrics["bat/alpha"], torch.full((3,), 0.02))
+
+
 def test_at_a_learning_rate_of_zero_nobody_sends_anything() -> None:
     """As in the last round of a cosine: m stays 0, and so is mean |m|; the loss is that of the model."""
     falling = Sgd(lr=0.1, steps=4, schedule="linear")

@@ -7,9 +7,11 @@ from itertools import pairwise
 import pytest
 import torch
 
+from fedcomp.algorithm.lora.fedsa_lora import FedSALoRA
 from fedcomp.algorithm.lora.fedsrd import FedSRD, kurtosis
 from fedcomp.algorithm.lora.ffa_lora import FFALoRA
 from fedcomp.algorithm.lora.flasc import FLASC
+from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
 from fedcomp.algorithm.lora.rolora import RoLoRA
 from fedcomp.core.lora_layout import LoraLayout
 from fedcomp.server.adamw import AdamW
@@ -56,7 +58,10 @@ def test_a_round_of_a_before_one_of_b_would_be_lost() -> None:
 
 test_models_solvers_and_options_that_they_are_not_for = refused(
     [
-        (lambda: world.simulation(RoLoRA(ADAM, DENSE), lora_mlp_b).init(), "take model.trains=both"),
+        *(
+            (lambda method=method: world.simulation(method, lora_mlp_b).init(), "take model.trains=both")
+            for method in (RoLoRA(ADAM, DENSE), FedSALoRA(ADAM, DENSE), LoRAFAIR(ADAM, DENSE))
+        ),
         (lambda: world.simulation(RoLoRA(ADAM, DENSE)).init(), "has no low-rank adapters"),
         (lambda: RoLoRA(Muon(lr=0.1), DENSE), "take client=sgd, adam or adamw"),
         (lambda: world.simulation(FFALoRA(ADAM, ServerSgd(), DENSE, DENSE), lora_mlp).init(), "take model.trains=b"),

@@ -172,6 +172,13 @@ def test_lengths_are_those_of_the_memories(name: str) -> None:
         assert all(float(one.metrics[key].max()) > 0 for key in wanted)
 
 
+@looped("sends, received", [("step", 1.0), ("mean_update", 2.0)])
+def test_what_the_server_sent_is_the_step_or_the_mean(sends: str, received: float) -> None:
+    one = one_round(world.simulation(FedAvg(CLIENT, ServerSgd(0.5), DENSE, FED, sends=sends)))
+    arrived = received * (one.after.theta - one.before.theta)
+    torch.testing.assert_close(one.metrics["update/norm_down"], (arrived + one.after.downlink.sender[0]).norm())
+
+
 def test_what_ef21_leaves_out_is_the_difference_to_what_everybody_knows() -> None:
     """With messages that lose nothing it is nothing, and what is left of a first message is at most the update."""
     for uplink, most in ((DENSE, 1e-6), (TOPK, 1.0)):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import draws, gauss, joint_draws, known, mean_square
@@ -48,6 +49,8 @@ def test_sent_seed_is_all_that_the_receiver_needs() -> None:
     payload = codec.encode(x, known(NUM, DIM, "sender's view"), Key(("coin",)))
     elsewhere = known(NUM, DIM, "another round")
     assert torch.equal(codec.decode(payload, elsewhere), codec.decode(payload, known(NUM, DIM, "sender's view")))
+    seeds = torch.tensor([(3 << 32) + 7, -5])
+    assert torch.equal(seed_number(seed_words(seeds)), seeds)
 
 
 def test_bits_are_those_of_the_entries_alone() -> None:
