@@ -46,6 +46,7 @@ def test_no_draws_and_no_rows() -> None:
 def test_generator_is_the_same_each_time() -> None:
     one, two = (torch.rand(3, generator=Key(("g",)).generator()) for _ in range(2))
     assert torch.equal(one, two)
+    assert Key(("g",)).generator().initial_seed() == Key(("g",)).seed >> 1
 
 
 def test_a_subset_is_decided_by_every_bit_of_a_word() -> None:

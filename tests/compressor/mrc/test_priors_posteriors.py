@@ -258,6 +258,13 @@ def test_levels_follow_from_the_dimension_so_that_messages_are_of_the_right_leng
     assert float((decoded * x).sum() / x.square().sum()) == pytest.approx(1, abs=0.02)
 
 
+def test_an_entry_that_is_the_whole_norm_has_the_highest_level_and_a_one() -> None:
+    parts, posterior = Quantised.of(torch.tensor([[0.0, -2.0, 0.0]]), 4)
+    Payload(parts.fields).check_range()
+    assert (parts.tau.tolist(), posterior.tolist()) == ([[0, 3, 0]], [[0.0, 1.0, 0.0]])
+    assert parts.values(posterior).tolist() == [[0.0, -2.0, 0.0]]
+
+
 @looped("make", [MRCSign, MRCQuantiser])
 def test_shared_options_reach_the_code(make: type) -> None:
     code = make(num_candidates=16, repetitions=3, block=32, candidates="per_client", bits=16).codec
