@@ -117,8 +117,8 @@ class Slurm(CheckedOptions):
                         ended |= {run.folder: tally.add(outcome(run, code)) for run, code in zip(pack, codes)}
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            ids = _arrays(name for name, _, _ in waiting)
-            say(f"the jobs go on: `fedcomp-status {grid.parents[1]}` shows them, `scancel {ids}` ends them")
+            ids, place = _arrays(name for name, _, _ in waiting), shlex.quote(str(grid.parents[1]))
+            say(f"the jobs go on: `fedcomp-status {place}` shows them, `scancel {ids}` ends them")
             raise SystemExit(128 + signal.SIGINT) from None
         return [ended[run.folder] for run in runs]
 

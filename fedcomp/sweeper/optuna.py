@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from fedcomp.core.first_line import first_line
@@ -168,7 +169,7 @@ class Optuna(CheckedOptions):
             return Report(True, message)
         if isinstance(objective, Pareto):
             found = objective.describe([Ends(*trial.values) for trial in scored])
-            return Report(False, f"{found}; `fedcomp-report {Path(self.folder).parent}` draws and lists it")
+            return Report(False, f"{found}; `fedcomp-report {quote(str(Path(self.folder).parent))}` draws and lists it")
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")

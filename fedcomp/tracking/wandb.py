@@ -26,6 +26,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedcomp.core.first_line import first_line
@@ -141,7 +142,7 @@ class Wandb(Tracker):
             if state == "interrupted":
                 self._try("cannot mark the run as preempted", run.mark_preempting)
             closed = self._try(
-                f"not everything has arrived; `wandb sync {run.settings.sync_dir}` uploads the rest",
+                f"not everything has arrived; `wandb sync {quote(run.settings.sync_dir)}` uploads the rest",
                 lambda: run.finish(exit_code=0 if state == "finished" else 1),
             )
             if closed:
@@ -194,7 +195,7 @@ class Wandb(Tracker):
             dir=self._folder or str(info.folder),
             settings=wandb.Settings(**known),
         )
-        upload = f"offline; `wandb sync {self._run.settings.sync_dir}` uploads it"
+        upload = f"offline; `wandb sync {quote(self._run.settings.sync_dir)}` uploads it"
         info.note(f"W&B: {self._run.url if mode == 'online' else upload}")
 
     def _find_last_round(self) -> None:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -81,7 +82,7 @@ class GridSweeper(Sweeper):
         if failed or not self.config.quiet:
             say(
                 f"{len(returns) - failed} finished, {failed} failed, in {duration}{retry}; {logs}"
-                f"`fedcomp-status {grid.parents[1]}` shows them"
+                f"`fedcomp-status {quote(str(grid.parents[1]))}` shows them"
             )
         if report.message:
             say(report.message)

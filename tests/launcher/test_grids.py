@@ -36,13 +36,14 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
 
 def test_two_runs_that_are_the_same_are_made_once(fedcomp, tmp_path: Path, capsys) -> None:
     """At the same time each would find the folder held by the other."""
-    assert fedcomp("-m", *QUICK, "rounds=1", "pictures=false", "label=a,b") == 0
+    assert fedcomp("-m", *QUICK, "rounds=1", "pictures=false", "label=a,b", "name=two words") == 0
     shown = capsys.readouterr().err
     assert (
         "1 of 2 runs are others again, and are not made twice: run 1 (label=b) differs from run 0 (label=a) in" in shown
     )
     assert shown.count("of the grid:") == 1
     assert "2 finished, 0 failed" in shown
+    assert f"`fedcomp-status '{tmp_path / 'two words'}'` shows them" in shown
     assert _states(tmp_path) == ["finished"]
 
 
