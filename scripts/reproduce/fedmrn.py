@@ -19,9 +19,6 @@ FAR_BELOW = "fedsparsify,fedpm"
 COMPRESSED_MODELS = ("FedPM", "FedSparsify")
 BASELINES = ("SignSGD", "Top-k", "TernGrad", "DRIVE", "EDEN", *COMPRESSED_MODELS)
 
-EARLIER_ROTATION = "6d67237545"
-"""A commit whose rotation did not mix all entries of vectors whose size is no power of two."""
-
 
 def _table1(split: str) -> Experiment:
     base = f"experiment=fedmrn/table1 {DATA}=fashion_mnist {SPLIT}={split}"
@@ -74,8 +71,6 @@ Accuracies are the best over the rounds, as the paper's program logs them. Claim
 networks and data; smaller tasks are shown below without a verdict. The page is written by
 `make reproduce PAPER=fedmrn SCALE=paper`.
 
-{_earlier_rotation(tables)}
-
 {_claims(tables, folder)}
 
 The bit counts of the paper, 1 per parameter and a compression by 32, leave out the seed and BatchNorm's scales,
@@ -110,17 +105,6 @@ FedAvg's, nor the protocol, which its program has: the best test accuracy over t
 
 {fedmrn_masking.sections(folder)}
 """
-
-
-def _earlier_rotation(tables: Mapping[str, Records]) -> str:
-    """What is to be known of runs whose rotation was another one; nothing where there are none."""
-    rotated = (run for records in tables.values() for run in records if run.about["label"] in ("EDEN", "DRIVE"))
-    if all(run.about["commit"] != EARLIER_ROTATION for run in rotated):
-        return ""
-    return f"""\
-The few rounds of EDEN and DRIVE with the paper's network (commit {EARLIER_ROTATION}) are from the rotation before the
-one of this version. It did not mix all entries of vectors whose size is no power of two: of an update of LeNet-5 EDEN's
-error at 1 bit was 0.598 of its squared length, where it is 0.570 now ([neighbours](neighbours.md))."""
 
 
 def _claims(tables: Mapping[str, Records], folder: Folder) -> str:
