@@ -93,6 +93,7 @@ class Slurm(CheckedOptions):
         Raises ValueError: no submitit, no Slurm, or sbatch refuses.
         """
         queued = _queued(runs, grid.parent)
+        old = [job.name for job in queued.values()]
         new = [run for run in runs if run.folder not in queued]
         packs = [new[start : start + self.runs_per_gpu] for start in range(0, len(new), self.runs_per_gpu)]
         arrays = [packs[start : start + MAX_ARRAY] for start in range(0, len(packs), MAX_ARRAY)]
@@ -100,7 +101,7 @@ class Slurm(CheckedOptions):
         note_jobs(grid, {run.folder: str(job.job_id) for job, pack in zip(jobs, packs) for run in pack})
         told = not all(run.quiet for run in runs)
         if queued and told:
-            say(f"{len(queued)} of {counted(len(runs), 'run')} are jobs of Slurm already, {_arrays(queued.values())}")
+            say(f"{len(queued)} of {counted(len(runs), 'run')} are jobs of Slurm already, {_arrays(old)}")
         if new and told:
             ids = _arrays(str(job.job_id) for job in jobs)
             say(f"{counted(len(new), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
@@ -108,8 +109,8 @@ class Slurm(CheckedOptions):
         ended: dict[Path, RunOutcome] = {}
         waiting: list[tuple[str, Any, Sequence[GridRun]]]
         waiting = [(str(job.job_id), job, pack) for job, pack in zip(jobs, packs)]
-        waiting += [(queued[run.folder], None, [run]) for run in runs if run.folder in queued]
-        asked = AskedJobs(name for name, _, _ in waiting)
+        waiting += [(queued[run.folder].name, None, [run]) for run in runs if run.folder in queued]
+        asked = AskedJobs((name for name, _, _ in waiting), queued.values())
         try:
             while len(ended) < len(runs):
                 for name, job, pack in waiting:
@@ -234,7 +235,7 @@ def _option(text: str) -> tuple[str, str | bool]:
     return name.replace("-", "_"), value if given else True
 
 
-def _queued(runs: Sequence[GridRun], grids: Path) -> dict[Path, str]:
+def _queued(runs: Sequence[GridRun], grids: Path) -> dict[Path, Job]:
     """{folder: job} of the runs that an earlier command has submitted and that Slurm still has.
 
     Args:
@@ -247,7 +248,7 @@ def _queued(runs: Sequence[GridRun], grids: Path) -> dict[Path, str]:
     for folder, name in noted:
         job = states.get(name)
         if job is not None and (job.pending or (job.active and not _failed(folder))):
-            found[folders[folder]] = name
+            found[folders[folder]] = job
     return found
 
 

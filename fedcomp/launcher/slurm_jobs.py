@@ -78,11 +78,12 @@ def job_states(names: Iterable[str]) -> JobStates:
 class AskedJobs:
     """What Slurm last said of some jobs; it is asked again after `ASK_SECONDS`."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names, self._jobs, self._due = set(names), dict[str, Job](), 0.0
+    def __init__(self, names: Iterable[str], known: Iterable[Job]) -> None:
+        """`known`: those of them whose state is known already."""
+        self._names, self._jobs, self._due = set(names), {job.name: job for job in known}, 0.0
 
     def get(self, name: str) -> Job | None:
-        """A job of these; None: Slurm does not know it, or has never answered."""
+        """A job of these; None: Slurm does not know it, or has not answered about it yet."""
         if time.monotonic() >= self._due:
             answer = job_states(self._names)
             self._jobs = self._jobs if answer.problem else answer.jobs

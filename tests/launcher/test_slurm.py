@@ -126,6 +126,16 @@ def test_runs_that_are_jobs_already_are_waited_for(submitit, monkeypatch, tmp_pa
     assert "2 of 4 runs are jobs of Slurm already, 3" in capsys.readouterr().err
 
 
+def test_a_job_is_what_it_was_until_slurm_answers(monkeypatch) -> None:
+    """Else a run that is a job already would be told as ended when Slurm is busy."""
+    answers = iter([JobStates(problem="squeue: timed out"), JobStates()])
+    monkeypatch.setattr(slurm_jobs, "ASK_SECONDS", 0)
+    monkeypatch.setattr(slurm_jobs, "job_states", lambda names: next(answers))
+    running = Job("3_0", "RUNNING")
+    asked = slurm_jobs.AskedJobs(["3_0"], [running])
+    assert [asked.get("3_0"), asked.get("3_0")] == [running, None]
+
+
 def test_jobs_that_are_cancelled_have_ended(submitit, monkeypatch, tmp_path: Path) -> None:
     """Submitit waits for ever for one that had not begun, and 15 seconds for the result of every other."""
     begun, waiting, finished, seen = _runs(tmp_path, 4)
