@@ -98,7 +98,7 @@ class GridLauncher(Launcher):
         if again and told:
             run, first = again[0].run, firsts[again[0].run.folder].run
             say(
-                f"{len(again)} of {len(jobs)} runs are others again, and are not made twice: run {run.number} "
+                f"{len(again)} of {len(jobs)} runs only repeat others, which are made once: run {run.number} "
                 f"({run.description}) differs from run {first.number} ({first.description}) in nothing that affects "
                 "a result"
             )

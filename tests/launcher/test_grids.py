@@ -38,9 +38,7 @@ def test_two_runs_that_are_the_same_are_made_once(fedcomp, tmp_path: Path, capsy
     """At the same time each would find the folder held by the other."""
     assert fedcomp("-m", *QUICK, "rounds=1", "pictures=false", "label=a,b", "name=two words") == 0
     shown = capsys.readouterr().err
-    assert (
-        "1 of 2 runs are others again, and are not made twice: run 1 (label=b) differs from run 0 (label=a) in" in shown
-    )
+    assert "1 of 2 runs only repeat others, which are made once: run 1 (label=b) differs from run 0 (label=a)" in shown
     assert shown.count("of the grid:") == 1
     assert "2 finished, 0 failed" in shown
     assert f"`fedcomp-status '{tmp_path / 'two words'}'` shows them" in shown
