@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from fedcomp.records.atomic_write import explained
 from fedcomp.records.status import read_status
 from fedcomp.runtime.device_name import device_name
 from fedcomp.runtime.signals import SIGNALS
@@ -109,7 +110,17 @@ def outcome(run: GridRun, code: int | None) -> RunOutcome:
     if code is not None and code < 0:
         return RunOutcome(run, f"killed by {signal.Signals(-code).name}; the same command resumes it")
     said = (last_line(run.log) or "").removeprefix("fedcomp: ").removeprefix("error: ")
-    return RunOutcome(run, said or "it ended without a message; the same command resumes it")
+    return RunOutcome(run, said or _unwritable(run.log) or "it ended without a message; the same command resumes it")
+
+
+def _unwritable(log: Path) -> str | None:
+    """One line if nothing can be written to a log, as on a full disk, which also takes what the run says of it."""
+    try:
+        with explained(log), log.open("a") as file:
+            file.write("\n")
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def last_line(log: Path) -> str | None:
