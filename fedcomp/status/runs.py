@@ -65,19 +65,20 @@ def run_states(root: Path) -> RunStates:
 
     Raises ValueError: there is no such folder, or no run in it.
     """
-    below = find_runs([root])
+    below, top = find_runs([root]), root.resolve()
     configs: dict[Path, dict[str, Any]] = {}
     found = [_read(files, configs) for files in below.runs.values()]
     for listed, words, config in listed_runs(below.grids):
+        folder = root / listed.relative_to(top) if listed.is_relative_to(top) else listed
         if config is not None:
-            configs.setdefault(listed.parent, without_rooms(config))
+            configs.setdefault(folder.parent, without_rooms(config))
         if listed not in below.runs:
-            files = RunFiles(listed)  # it has begun where `root` is a grid's own folder
+            files = RunFiles(folder)  # it has begun where `root` is a grid's own folder
             if files.begun:
                 found.append(_read(files, configs))
                 continue
-            own = configs.get(listed.parent, {})
-            waiting = RunState(listed, files.seed, own, words, "not started", rounds=int(own.get("rounds", 0)))
+            own = configs.get(folder.parent, {})
+            waiting = RunState(folder, files.seed, own, words, "not started", rounds=int(own.get("rounds", 0)))
             found.append(waiting)
     if not found:
         raise ValueError(f"no run found under {root}: a run is a folder that holds {status.FILE}")

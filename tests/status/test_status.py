@@ -46,9 +46,9 @@ def test_a_seed_that_has_not_begun_is_in_the_row_of_its_method(grid: Path, monke
     with (grid / "demo" / "grids" / "now" / "runs.jsonl").open("a") as file:
         file.write(json.dumps({"number": 2, "folder": "../../topk/seed=2", "overrides": ["seed=2"]}) + "\n")
     monkeypatch.chdir(grid)
-    for root in (grid, Path("demo")):  # absolute and relative
+    for root in (grid / "demo", Path("demo")):  # absolute and relative
         (row,) = [row for row in rows(run_states(root).runs) if any("topk" in str(run.folder) for run in row.runs)]
-        assert sorted(run.seed for run in row.runs) == [0, 1, 2]
+        assert {run.folder: run.seed for run in row.runs} == {root / f"topk/seed={seed}": seed for seed in range(3)}
 
 
 def test_a_run_that_waits_is_named_as_those_that_have_begun(grid: Path) -> None:
