@@ -136,7 +136,8 @@ def in_order(
     """{label: its name}, those of `order` first; a label without another name keeps its own.
 
     Args:
-        order: labels, names, or the first word of one label: `topk` for `topk fraction=0.03`.
+        order: labels, names, or the first word of one label: `topk` for `topk fraction=0.03`. One with commas may be
+            given in the pieces between them, one after another.
         rename: {label or its first word: its name}.
     Raises:
         ValueError: a name that nothing has, or two labels with one name.
@@ -147,13 +148,27 @@ def in_order(
     for name in labels_of:
         if len(same := [other for other in names if names[other] == name]) > 1:
             raise ValueError(f"two methods cannot have one name: {' and '.join(same)} would both be {name}")
-    first = [labels_of[given] if given in labels_of else _label(given, labels) for given in order]
+    first = [
+        labels_of[given] if given in labels_of else _label(given, labels)
+        for given in _whole(order, [*labels, *labels_of])
+    ]
     return {label: names[label] for label in dict.fromkeys([*first, *labels])}
+
+
+def _whole(order: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The same names, those with commas whole: a command line is split at commas."""
+    by_pieces = {tuple(piece.strip() for piece in name.split(",")): name for name in known}
+    rest, found = tuple(order), []
+    while rest:
+        many = next((number for number in range(len(rest), 1, -1) if rest[:number] in by_pieces), 1)
+        found.append(by_pieces.get(rest[:many], rest[0]))
+        rest = rest[many:]
+    return found
 
 
 def _label(given: str, labels: Sequence[str]) -> str:
     """The label, or the only one whose first word is given."""
-    found = [label for label in labels if given in (label, label.split(" ")[0])]
+    found = [label for label in labels if given in (label, label.split(" ")[0].rstrip(","))]
     if given not in labels and len(found) != 1:
         raise ValueError(f"no method is called '{given}'{suggest(given, labels)}")
     return given if given in labels else found[0]

@@ -229,6 +229,8 @@ def test_methods_are_named_by_their_first_word() -> None:
     labels = ["dense", "topk fraction=0.1", "qsgd bits=2", "qsgd bits=4"]
     wanted = ["topk fraction=0.1", "qsgd bits=4", "dense", "qsgd bits=2"]
     assert list(in_order(labels, ["topk", "qsgd bits=4"])) == wanted
+    commas = ["sign", "FedAvg, 32 bits", "top 3 %, error feedback, 16 bits"]
+    assert list(in_order(commas, ["top 3 %", "error feedback", "16 bits", "FedAvg"])) == commas[::-1]
     assert in_order(labels, ["Ours"], {"topk": "Ours"})["topk fraction=0.1"] == "Ours"
     with pytest.raises(ValueError, match="no method is called 'qsgd' .there are: qsgd bits=2"):
         in_order(labels, ["qsgd"])
