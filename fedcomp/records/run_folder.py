@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ VERSION = "defaults_version"
 """The key of a YAML file that counts changes of its defaults."""
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
 SLOWEST = "slowest.png"
-LOCK = ".lock"
+LOCK, LOCKS = ".lock", Path("/proc/locks")
 IDENTITY = "identity.json"
 """Beside the folders of the seeds: what of the config is hashed."""
 
@@ -81,7 +82,20 @@ def _locked(path: Path) -> IO[str]:
                 return file
         file.close()
         time.sleep(patience)
-    raise ValueError(f"{path.parent} is being written by another process: wait for it, or change name or seed")
+    process = _holder(path)
+    who = "another process: wait for it" if process is None else f"process {process}: wait for it, `kill {process}`"
+    raise ValueError(f"{path.parent} is being written by {who}, or change name or seed")
+
+
+def _holder(path: Path) -> str | None:
+    """The process that has locked the file, where Linux knows it: on this machine."""
+    try:
+        found, locks = path.stat(), LOCKS.read_text()
+    except OSError:
+        return None
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    process = re.search(rf" ([1-9]\d*) {place} ", locks)
+    return None if process is None else process[1]
 
 
 def held(folder: Path) -> bool:

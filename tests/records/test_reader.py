@@ -2,11 +2,13 @@
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedcomp.records import run_folder
 from fedcomp.records.metrics_file import REPETITIONS, Record, read_lines, read_repetitions
 from fedcomp.records.reader import RunFiles, find_runs, read_run, read_runs
 from fedcomp.records.run_folder import LOCK, owned
@@ -189,6 +191,20 @@ def test_a_lock_that_is_a_link_empties_no_other_file(tmp_path: Path) -> None:
     with one_line_error("Too many levels of symbolic links"), owned(folder):
         pass
     assert mine.read_text() == "three years"
+
+
+def test_who_holds_a_folder_is_named_where_linux_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with owned(tmp_path):
+        found, locks = (tmp_path / LOCK).stat(), tmp_path / "locks"
+        place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+        locks.write_text(f"1: FLOCK  ADVISORY  WRITE 11 {place}1 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 {place} 0 EOF\n")
+        for known, who in (
+            (locks, "process 4711: wait for it, `kill 4711`"),
+            (tmp_path / "no", "another process: wait"),
+        ):
+            monkeypatch.setattr(run_folder, "LOCKS", known)
+            with one_line_error(f"is being written by {who}"), owned(tmp_path):
+                pass
 
 
 def test_what_is_not_there_yet(tmp_path: Path) -> None:
