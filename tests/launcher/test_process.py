@@ -17,12 +17,14 @@ import pytest
 import torch
 from joblib import Parallel, delayed
 
+from fedcomp.cli import worker
 from fedcomp.launcher.contract import GridRun, last_line, outcome
 from fedcomp.launcher.joblib import Joblib
 from fedcomp.launcher.process import Children
 from fedcomp.launcher.slurm import Pack
 from fedcomp.launcher.worker_pool import WorkerPool, close_idle
 from fedcomp.records.status import Status, write_status
+from tests.raising import raising
 
 LEAVES = (
     "import signal, sys, time\n"
@@ -169,6 +171,11 @@ def test_a_used_worker_runs_as_a_fresh_process(tmp_path: Path, monkeypatch: pyte
     assert len(tensors) == len(expected) > 0
     assert all(torch.equal(one, other) for one, other in zip(tensors, expected))
     assert not re.search(r"^import time:.*\| +(torch|numpy|hydra)$", (used / "1.log").read_text(), re.M)
+
+
+def test_a_worker_whose_grid_was_killed_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", raising(BrokenPipeError()))
+    worker._answer(0)
 
 
 def test_what_kills_a_run_leaves_its_worker_and_what_kills_the_worker_leaves_the_pool(tmp_path: Path) -> None:
