@@ -16,7 +16,7 @@ from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Fixed
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.projections.rand_proj import RandProj
-from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
+from fedcomp.compressor.rotations.quic_fl.quic_fl import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.compressor.sparsifiers.wangni import Wangni
 from tests.looped import looped

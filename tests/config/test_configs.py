@@ -18,7 +18,7 @@ from fedcomp.config.instantiate import build, build_compressor, check_keys
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.core.choices import options, parts
-from fedcomp.core.folders import CONF
+from fedcomp.core.folders import CONF, part_name
 from fedcomp.display.metric import main_metric
 from fedcomp.wire import Ledger
 from tests.looped import looped
@@ -52,6 +52,11 @@ NEEDS = {
 """Options without which a choice means nothing."""
 ADAPTERS = ["model=module", "model.path=tests.lora_networks.lora_of"]
 """A model for the methods of adapters."""
+
+
+def test_methods_and_compressors_are_called_in_reports_as_in_conf() -> None:
+    called = {part_name(options(file)["_target_"]) for file in FILES if file.parent.name in ("algorithm", "compressor")}
+    assert called - {choice for _, choice in CHOICES} == {"gradient_estimate", "rand_proj"}  # dasha too; rand_proj_spatial
 
 
 def _compose(*overrides: str) -> DictConfig:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
+from fedcomp.compressor.rotations.quic_fl.quic_fl import QuicFL
 from fedcomp.compressor.rotations.quic_fl.tables import SHARED_BITS, THRESHOLD, Table, table, values_of
 from fedcomp.compressor.rotations.rotation import LARGEST, Rotation
 from fedcomp.random.keys import Key

@@ -10,7 +10,7 @@ from fedcomp.compressor.projections.rand_proj import RandProj
 from fedcomp.compressor.rotations import hadamard, hadamard_numba, rotation
 from fedcomp.compressor.rotations.eden import _others
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
-from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
+from fedcomp.compressor.rotations.quic_fl.quic_fl import QuicFL
 from fedcomp.compressor.rotations.rotation import LARGEST, Rotation
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.random.keys import Key

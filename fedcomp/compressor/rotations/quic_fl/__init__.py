@@ -1,1 +1,1 @@
-"""QUIC-FL: its tables (`tables`), and the codec that uses them (`codec`)."""
+"""QUIC-FL: its tables (`tables`), and the codec that uses them (`quic_fl`)."""
