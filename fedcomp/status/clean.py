@@ -81,7 +81,8 @@ def _clean(root: Path, kinds: Sequence[str], dry_run: bool, yes: bool) -> int:
             raise ValueError(
                 f"{total}, and no terminal to ask on: give --yes to remove them, or --dry-run to list them"
             )
-        if input(f"remove {total}? [y/N] ").strip().lower() not in ("y", "yes"):
+        print(f"remove {total}? [y/N] ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):  # "" after Ctrl-D
             print("nothing was removed")
             return 1
     left = [line for line in map(_removed, found) if line is not None]

@@ -96,8 +96,8 @@ class _Terminal(io.StringIO):
 
 def test_anything_but_yes_on_a_terminal_is_no(runs: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     files = _left(runs)
-    for answer in ("", "n", "no", "yesterday"):
-        monkeypatch.setattr(sys, "stdin", _Terminal(f"{answer}\n"))
+    for answer in ("", "\n", "n\n", "no\n", "yesterday\n"):  # the first is Ctrl-D
+        monkeypatch.setattr(sys, "stdin", _Terminal(answer))
         assert clean.main([str(runs)]) == 1, answer
         assert _left(runs) == files
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
