@@ -60,11 +60,18 @@ class Children:
             signal.signal(number, handler)
 
     def run(self, run: GridRun, environment: Mapping[str, str] | None = None) -> int:
-        """Run one process and return its exit code, minus the signal that killed it; 128 + n if not started."""
+        """Run one process and return its exit code, minus the signal that killed it; 128 + n if not started.
+
+        1 if its log cannot be written, which `outcome` says.
+        """
         if self.signal_received is not None:
             return 128 + self.signal_received
-        run.log.parent.mkdir(parents=True, exist_ok=True)
-        with run.log.open("ab") as log:
+        try:
+            run.log.parent.mkdir(parents=True, exist_ok=True)
+            log = run.log.open("ab")
+        except OSError:
+            return 1
+        with log:
             process = self._start(run, log, {**os.environ, "PYTHONPATH": python_path(), **(environment or {})})
         self._live.add(process)
         if self.signal_received is not None:  # came while the process was starting

@@ -54,7 +54,8 @@ def test_what_kills_one_leaves_the_others(tmp_path: Path) -> None:
     runs[2].log.write_text("")
     assert outcome(runs[2], 1).error == "it ended without a message; the same command resumes it"
     full = replace(runs[2], log=tmp_path)  # which cannot be written either
-    assert (outcome(full, 1).error or "").startswith(f"cannot write {tmp_path}: ")
+    with Children() as children:
+        assert (outcome(full, children.run(full)).error or "").startswith(f"cannot write {tmp_path}: ")
     write_status_in(runs[2].folder, Status("finished", 3))
     assert outcome(runs[2], 0).error is None
     write_status_in(runs[1].folder, Status("failed", 0, "no such thing"))
