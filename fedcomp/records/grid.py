@@ -60,6 +60,8 @@ def _lines(path: Path, key: str) -> Iterator[dict[str, Any]]:
             words = line[key]  # or one word, whose letters are texts
             if not isinstance(line["folder"], str) or not all(isinstance(one, str) for one in words):
                 raise ValueError("no text where one is due")
+            if type(line.get("config", {}).get("rounds", 0)) is not int:
+                raise ValueError("no number where one is due")
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{path}, line {number} is damaged: {raw[:60]!r}; remove it to read the rest") from error
         yield line

@@ -110,7 +110,7 @@ def test_a_run_that_reached_its_max_bits_is_complete(tmp_path: Path) -> None:
 WRONG = [
     ("runs.jsonl", line)
     for line in ("[]", '{"folder": NaN, "overrides": []}', '{"folder": "x", "overrides": [true]}', "[" * 100_000)
-]
+] + [("runs.jsonl", f'{{"folder": "x", "overrides": [], "config": {one}}}') for one in ("[1]", '{"rounds": null}')]
 
 
 @looped("file, line", [("jobs.jsonl", '{"job": "1'), ("runs.jsonl", '{"folder": "x"}'), *WRONG])
