@@ -89,7 +89,7 @@ def trained_repetitions(
     last = read_last(folder / CHECKPOINT)
     if last is None:
         raise ValueError(
-            f"{folder} has no checkpoint: it was stopped before the first one, or {CHECKPOINT} was deleted"
+            f"{folder} has no checkpoint: it was stopped before the first one, is a replay, or {CHECKPOINT} was deleted"
         )
     for number, repetition in enumerate(repetitions_of(simulation, config)):
         own = last

@@ -20,7 +20,7 @@ from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import REPETITIONS, encode
 from fedcomp.records.provenance import FILE as PROVENANCE
-from fedcomp.records.reader import RecordedRun
+from fedcomp.records.reader import RecordedRun, RunFiles
 from fedcomp.records.run_folder import CONFIG, SLOWEST
 from fedcomp.records.status import Status, write_status
 from fedcomp.replay.networks import NamedNetwork
@@ -87,7 +87,8 @@ def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Pa
 
     Raises ValueError: it cannot be written, or as `destination`.
     """
-    config = {**run.config, "output_root": str(root)}
+    written = RunFiles(source).written_config()  # classes with their rooms, as a run writes them
+    config = {**written, "network": run.config["network"], "output_root": str(root)}
     folder = destination(run, source, root)
     folder.mkdir(parents=True, exist_ok=True)
     claim(folder, config)

@@ -7,6 +7,7 @@ import pytest
 
 from fedcomp.config.overrides import each_value
 from fedcomp.network.traffic.file import FILE
+from fedcomp.records.reader import RunFiles
 from fedcomp.records.status import Status, read_status
 from fedcomp.replay.__main__ import main
 from fedcomp.replay.networks import networks
@@ -139,6 +140,8 @@ def test_what_a_partial_replay_writes_is_of_an_unfinished_run(fedcomp: Fedcomp, 
         "1 of them of unfinished runs, which stand as interrupted: fedcomp-report leaves them out\n"
     )
     assert status_of(out) == Status("interrupted", 2)
+    trained, made = (RunFiles(folder_of(root)).written_config() for root in (short, out))
+    assert {key for key in trained if made[key] != trained[key]} == {"network", "output_root"}
     assert main([str(whole), str(short), "network=lte", "--partial", "--out", str(out)]) == 0
     assert f"2 replayed runs in {out}: fedcomp-report {out}\n1 of them of unf" in capsys.readouterr().out
     states = {path.parent.name: read_status(path.parent) for path in out.rglob("status.json")}
