@@ -12,6 +12,7 @@ from typing import Any
 from fedcomp.config.schema import PARTS
 from fedcomp.core.choices import FOLDERS, choices, parts
 from fedcomp.provenance.code import OWN_MODULE
+from fedcomp.records.provenance import FILE as PROVENANCE
 
 
 def check_trusted(config: Any, file: Path) -> None:
@@ -23,6 +24,11 @@ def check_trusted(config: Any, file: Path) -> None:
     for node in parts(config):
         target = str(node["_target_"])
         if target not in _own_targets() or target == OWN_MODULE:
+            if target.startswith("fedcomp.") and target != OWN_MODULE:
+                raise ValueError(
+                    f"{file} names {target}, which is no part of this version of fedcomp: take the version that made "
+                    f"the run, which {PROVENANCE} beside it names"
+                )
             named = f"{target} of path={node.get('path')}" if target == OWN_MODULE else target
             raise ValueError(
                 f"{file} names code that is not fedcomp's ({named}), which would be run: if the run is your own, or "

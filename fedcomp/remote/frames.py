@@ -98,6 +98,8 @@ def read_key(path: Path, make: bool) -> bytes:
         with atomic_path(path) as temporary:  # a client that looks for it finds a whole key or none
             temporary.touch(mode=0o600)
             temporary.write_text(secrets.token_hex(32) + "\n")
+    if path.is_dir():
+        raise ValueError(f"the key {path} is a folder: give a file")
     if not path.is_file():
         raise ValueError(f"there is no key {path}: fedcomp-serve makes one; copy it to this machine")
     key = path.read_bytes().strip()

@@ -52,7 +52,6 @@ PARTS = [
     {"dataset": {"_target_": "joblib.load", "filename": "{folder}/evil.pkl"}},
     {"client": {"_target_": "torch.load", "f": "{folder}/evil.pkl", "weights_only": False}},
     {"algorithm__sends": {"_target_": "numpy.load", "file": "{folder}/evil.pkl", "allow_pickle": True}},
-    {"partition": {"_target_": "fedcomp.core.first_line.first_line", "error": "fedcomp's, but no part"}},
     {"model": {"_target_": "fedcomp.model.networks.module.own", "_partial_": True, "path": "evil.Net"}},
 ]
 
@@ -71,6 +70,13 @@ def test_code_that_is_not_fedcomp_s_is_not_run(folder: Path, tmp_path: Path, par
     with pytest.raises(ValueError, match="names code that is not fedcomp's"):
         Run(folder).model()
     assert not proof.exists()
+
+
+@pytest.mark.parametrize("target", ["fedcomp.core.first_line.first_line", "fedcomp.partition.of_another_version.IID"])
+def test_a_name_of_fedcomp_that_is_no_part_of_it_is_not_called(folder: Path, target: str, capsys) -> None:
+    _change(folder, partition={"_target_": target, "error": "not called"})
+    line = _one_line(evaluate, [str(folder)], capsys)
+    assert f"names {target}, which is no part of this version of fedcomp: take the version that made the run" in line
 
 
 def test_a_reference_stands_for_no_code(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,6 +165,8 @@ def test_keys_and_addresses(tmp_path: Path) -> None:
     key = tmp_path / "key"
     with pytest.raises(ValueError, match="there is no key .*: fedcomp-serve makes one"):
         read_key(key, make=False)
+    with pytest.raises(ValueError, match="is a folder: give a file"):
+        read_key(tmp_path, make=True)
     assert read_key(key, make=True) == read_key(key, make=False)
     assert key.stat().st_mode & 0o777 == 0o600
     wrong = ["7000", "host:", "host:port", ":7000", "host:70000"]
