@@ -64,8 +64,8 @@ def trained_run(folder: Path, trust_code: bool = False) -> TrainedRun:
     first = next(trained_repetitions(folder, trust_code=trust_code))
     if first.repeats > 1:
         raise ValueError(
-            f"{folder} is a study of repeats={first.repeats}, with a model for each repetition: without repeats the same "
-            "run has that of repetition 0"
+            f"{folder} is a study of repeats={first.repeats}, with a model for each repetition: without repeats "
+            "the same run has that of repetition 0"
         )
     return first
 
