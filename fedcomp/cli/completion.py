@@ -109,6 +109,7 @@ UNINSTALL = {
     "zsh": f"compdef -d {PROGRAMS}; unfunction _fedcomp",
     "fish": f"for program in {PROGRAMS}; complete -c $program -e; end; functions -e __fedcomp",
 }
+ASKED = re.compile(f"(install|uninstall|query)=({'|'.join(INSTALL)})")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,12 @@ class Line:
 
 
 def complete(words: Sequence[str]) -> bool:
-    """Print what `-sc` is asked with these words: a shell's script, or completions; False if Hydra must do it."""
+    """Print what `-sc` is asked with these words: a shell's script, or completions; False if Hydra must do it.
+
+    Raises ValueError: they ask for nothing that there is.
+    """
+    if not any(map(ASKED.fullmatch, words)):
+        raise ValueError(f"-sc takes install=SHELL, uninstall=SHELL or query=SHELL; shells are {', '.join(INSTALL)}")
     if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
         for act, scripts in (("install", INSTALL), ("uninstall", UNINSTALL)):
             for shell, script in scripts.items():

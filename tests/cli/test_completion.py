@@ -137,6 +137,14 @@ def test_what_is_installed_can_be_removed(fedcomp, capsys: pytest.CaptureFixture
         assert capsys.readouterr().out == script[shell] + "\n"
 
 
+@pytest.mark.parametrize("words", [["install=bsh"], ["query"], []])
+def test_what_it_does_not_do_is_one_line(fedcomp, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert fedcomp("-sc", *words) == 2
+    assert capsys.readouterr().err.endswith(
+        "error: -sc takes install=SHELL, uninstall=SHELL or query=SHELL; shells are bash, zsh, fish\n"
+    )
+
+
 BASH = r"""
 eval "$(fedcomp -sc install=bash)"
 press() {  # what TAB makes of a line, whose words are split as readline splits them
