@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ class Row:
     Attributes:
         label: its name in tables. words: the overrides that make it.
         rate, steps: its options for the learning rate, and for local steps (`algorithm.p`: one over their mean number).
-        middle: of the first three rates.
+        middle: of the first three rates. by_class: whether its messages are about classes, which a text has not.
     """
 
     label: str
@@ -33,6 +33,7 @@ class Row:
     rate: str = "client.lr"
     steps: str = "client.steps"
     middle: float = 0.1
+    by_class: bool = False
 
     @property
     def first_rates(self) -> tuple[float, ...]:
@@ -99,5 +100,5 @@ ROWS = (
     *(_row(name, steps="client.inner_steps") for name in ("svrg", "svrg_16")),
     _row("tamuna", steps="algorithm.p"),
     *(_row(name, "algorithm.lr", "algorithm.steps") for name in ("decomfl", "fedkseed")),
-    _row("feddistill"),
+    replace(_row("feddistill"), by_class=True),
 )

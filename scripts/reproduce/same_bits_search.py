@@ -28,7 +28,7 @@ class Task:
     Attributes:
         name: its file in conf/experiment/neighbours/task. title: of its section. setting: a sentence about it.
         chance: accuracy of who always says the most frequent class. target: for "bits to", in percent.
-        num_test: samples of the test set.
+        num_test: samples of the test set. classes: whether a sample has one.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Task:
     chance: float
     target: int
     num_test: int
+    classes: bool = True
 
     @property
     def max_bits(self) -> float:
@@ -59,11 +60,16 @@ class Search(Experiment):
     task: Task = field(kw_only=True)
     records: "Callable[[Search], Records]" = field(default=lambda search: COMMITTED[search], kw_only=True)
 
+    @property
+    def rows(self) -> list[Row]:
+        """The methods that can learn the task."""
+        return [row for row in ROWS if self.task.classes or not row.by_class]
+
     def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
         """Row by row: the trials of its rates and steps, then its runs."""
         if scale != "paper":
             return
-        for row in ROWS:
+        for row in self.rows:
             yield from self.commands_of(row)
 
     def commands_of(self, row: Row) -> Iterator[list[str]]:
@@ -75,7 +81,7 @@ class Search(Experiment):
 
     def planned(self) -> Iterator[list[str]]:
         """Of each row what comes next, and after trials the runs with the middle of their rates and steps."""
-        for row in ROWS:
+        for row in self.rows:
             if command := self.next_command(row):
                 yield command
                 if f"seed={','.join(TRIALS)}" in command:
