@@ -22,7 +22,7 @@ from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import copy_sharing_frozen, statistics_of, trained_parameters
 from fedcomp.model.lora.moved import moved_module
-from fedcomp.provenance.check import changed_code, check_model
+from fedcomp.provenance.check import changed_code, changed_data, check_model
 from fedcomp.records.checkpoint import Checkpoint, read_last
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
@@ -86,9 +86,10 @@ def trained_repetitions(
     if isinstance(network, TaskModel):
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
     check_model(folder, config.model, network.frozen)
-    changed = changed_code(folder, OmegaConf.to_container(config))  # type: ignore[arg-type]
-    if changed is not None:
-        log.warning("warning: %s", changed)
+    plain: Any = OmegaConf.to_container(config)
+    for changed in (changed_code(folder, plain), changed_data(folder, plain["dataset"], simulation.dataset)):
+        if changed is not None:
+            log.warning("warning: %s", changed)
     last = read_last(folder / CHECKPOINT)
     if last is None:
         raise ValueError(

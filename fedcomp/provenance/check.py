@@ -92,6 +92,22 @@ def changed_code(folder: Path, config: Mapping[str, Any]) -> str | None:
     )
 
 
+def changed_data(folder: Path, options: Mapping[str, Any], dataset: Dataset) -> str | None:
+    """What is said of a run whose data are others now than in its last session; None: they are the same.
+
+    Args:
+        options: the resolved config group `dataset`. dataset: what it gives now.
+    """
+    before = read_provenance(folder)
+    changed = [] if before is None else list(differences(before.data, data_parts(options, lambda: dataset)))
+    if not changed:
+        return None
+    return (
+        f"{folder}: the data have changed since the run: {_some(changed)}; test samples may be others than the run's, "
+        "even some that it was trained with"
+    )
+
+
 def _in_model(before: Fingerprints, now: Fingerprints) -> list[str]:
     """Differences in what both have: of files by their names, else of the frozen tensors."""
     common = before.keys() & now.keys()

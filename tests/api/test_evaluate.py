@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def test_its_own_test_set_is_the_record(finished: Run, tmp_path: Path, capsys: p
     assert right / sum(int(row["samples"]) for row in classes) == pytest.approx(last["test/accuracy"], abs=1e-6)
     assert (tmp_path / "out" / "clients.png").read_bytes()[1:4] == b"PNG"
     assert {path: path.read_bytes() for path in finished.folder.iterdir() if path.is_file()} == before
+
+
+def test_data_that_have_changed_since_the_run_are_named(finished: Run, tmp_path: Path, caplog) -> None:
+    folder = Path(shutil.copytree(finished.folder, tmp_path / "seed=0"))
+    kept = json.loads((folder / "provenance.json").read_text())
+    kept["data"]["digits.csv.gz"]["digest"] = "0" * 32
+    (folder / "provenance.json").write_text(json.dumps(kept))
+    assert main([str(folder)]) == 0
+    assert "the data have changed since the run: digits.csv.gz has changed; test samples may be others" in caplog.text
 
 
 def test_another_test_set_is_normalised_as_in_training(finished: Run) -> None:
