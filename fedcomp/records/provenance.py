@@ -134,6 +134,9 @@ def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
 
 def _session(content: dict[str, Any]) -> SessionRecord:
     commits = tuple(Commit(**one) for one in content.pop("commits"))
+    if not all(isinstance(text, str) for one in commits for text in (one.folder, one.commit)):
+        raise TypeError("a commit is no text")
+    content["versions"] = dict(content["versions"])
     texts: dict[str, Any] = {name: tuple(content.pop(name, ())) for name in ("accepted", "forms")}
     known = {name: value for name, value in content.items() if name in SessionRecord.__dataclass_fields__}
     return SessionRecord(**known, commits=commits, **texts)  # a later version may record more

@@ -21,6 +21,7 @@ from fedcomp.reporting.made_with import made_with
 from fedcomp.tracking.contract import Jsonl
 from fedcomp.training.build import _check_same_inputs
 from tests.interrupted import stopped_after
+from tests.refused import one_line_error
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
 Command = Callable[..., int]
@@ -218,6 +219,11 @@ def test_parts_of_the_config_that_the_algorithm_does_not_use(fedcomp: Command, t
 def test_a_damaged_file_is_named(fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...]) -> None:
     assert fedcomp(*csv) == 0
     path = _folder(tmp_path) / "provenance.json"
+    written = json.loads(path.read_text())
+    for wrong in ({"versions": None}, {"commits": [{"folder": None, "commit": "0", "clean": True}]}):
+        path.write_text(json.dumps({**written, "sessions": [{**written["sessions"][0], **wrong}]}))
+        with one_line_error("is damaged: remove it"):
+            read_provenance(path.parent)
     path.write_text(path.read_text()[:100])
     assert fedcomp(*csv) == 1
     assert f"{path} is damaged: remove it" in capsys.readouterr().err
