@@ -85,9 +85,19 @@ Of the picture a bar reaches from the fastest seed to the slowest; methods that 
 
 {_winners(records)}
 
-Rates and steps were chosen for bits and not for time: with a phone, more local steps cost more than they did there, and a
+{not_run(records, folder[SEARCH])}Rates and steps were chosen for bits and not for time: with a phone, more local steps cost more than they did there, and a
 method that had only few rounds there was tuned for these few (SCAFFOLD, FedBAT).
 """
+
+
+def not_run(records: Records, searched: Records) -> str:
+    """Which methods have a choice and no run here."""
+    missing = [
+        row.label
+        for row in SEARCH.rows
+        if chosen(row, searched.where(label=row.label), SEARCH.task) and not records.where(label=row.label)
+    ]
+    return f"Not yet run: {'; '.join(missing)}.\n\n" if missing and records else ""
 
 
 def reached(metric: str) -> Callable[[Run], float | None]:

@@ -21,7 +21,7 @@ from scripts.reproduce.fine_tuning import RATE, ROLES
 from scripts.reproduce.fine_tuning_search import label
 from scripts.reproduce.records import ABOUT, Folder, Records, Run
 from scripts.reproduce.same_bits_search import COMMITTED
-from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, commands, draw, fastest, reached
+from scripts.reproduce.seconds import CLOCKS, RUNS, SEARCH, commands, draw, fastest, not_run, reached
 from tests.looped import looped
 
 
@@ -110,6 +110,9 @@ def test_every_method_with_a_choice_is_run_without_a_limit_of_bits() -> None:
     (dense,) = (command for command in found if command.endswith("seed=0") and "_global_=fedavg " in command)
     assert "algorithm.weights=uniform client.lr=0.1 client.steps=60" in dense
     assert commands(SEARCH, replace(COMMITTED[SEARCH], runs=())) == []
+    timed = replace(COMMITTED[RUNS], runs=[run for run in COMMITTED[RUNS] if run.about["label"] != "EDEN, 2 bits both ways"])
+    assert not_run(COMMITTED[RUNS], COMMITTED[SEARCH]).count("EDEN") == 0
+    assert not_run(timed, COMMITTED[SEARCH]).count("EDEN") == 1
 
 
 def test_records_have_the_times_of_every_clock(fedcomp, tmp_path: Path) -> None:
