@@ -1,6 +1,7 @@
 """On a GPU: the CPU's draws and codes bit for bit, and every method under the conformance suite's exact checks."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from fedcomp.check.algorithm import check_bits, check_one_client, check_zeros
 from fedcomp.check.trajectory import check_pure, check_repeat, check_resume, check_wire
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.model.build import build
+from fedcomp.model.contract import Batch
+from fedcomp.model.networks.characters import char_lstm
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
 from fedcomp.runtime.process_settings import set_determinism
 from tests.algorithm.conformance_cases import CASES
@@ -47,6 +51,17 @@ def test_draws(name: str, num: int) -> None:
         if name in ("bits", "uniform"):
             held = DeviceKey(torch.from_numpy(seed_halves([KEY]))[0].to(GPU))
             assert torch.equal(getattr(held, name)(IDS.to(GPU), num, start).cpu(), expected)
+
+
+def test_lstms_of_all_clients_at_once() -> None:
+    model = build(partial(char_lstm, hidden=40, embedding=3), KEY, (9,), 5, "next_token", vocab_size=5)
+    theta = torch.stack([model.init(KEY.fold_in(client))[0] for client in range(3)]).double().to(GPU)
+    x, y = torch.arange(3 * 4 * 9, device=GPU).view(3, 4, 9) % 5, torch.arange(12, device=GPU).view(3, 4) % 5
+    batch = Batch(x, y, None, theta[:, :0])
+    together = model.gradient(theta, batch).grad
+    assert not model.vmap_refused
+    model.vmap_refused = True
+    torch.testing.assert_close(together, model.gradient(theta, batch).grad, rtol=1e-9, atol=1e-12)
 
 
 def test_subsets() -> None:

@@ -182,12 +182,17 @@ def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
         "rounds": str(int(lines[-1]["round"])),
         "of_rounds": str(recorded.config["rounds"]),
         "seconds": f"{recorded.lines[-1].get('seconds', math.nan):.0f}",
-        "processor": session.processor if session else "",
+        "processor": _processor(session.processor if session else "", str(recorded.config.get("precision", "fp32"))),
         "versions": f"torch {session.versions.get('torch', '')}" if session else "",
         "commit": _commit(session.commits) if session else "",
         **{option: _option(flat, option) for option in experiment.options},
     }
     return Run(about, lines, has_diverged(recorded.error or ""))
+
+
+def _processor(name: str, precision: str) -> str:
+    """With the precision of the run's products where that is not fp32."""
+    return name if precision == "fp32" else f"{name}, {precision}"
 
 
 def _commit(found: Sequence[Commit]) -> str:

@@ -86,9 +86,10 @@ def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Pa
     folder.update(TINY, outputs / "tiny")
     assert folder[TINY].runs[0].rounds == 9  # a run that went further is kept
 
-    assert fedcomp(*base, "rounds=4", "compressor=dense", "client.lr=1e30") != 0
+    assert fedcomp(*base, "rounds=4", "compressor=dense", "client.lr=1e30", "precision=bf16") != 0
     folder.update(TINY, outputs / "tiny")
     (failed,) = folder[TINY].where(compressor="dense")
+    assert failed.about["processor"] == f"{first.runs[0].about['processor']}, bf16"
     assert (failed.about["state"], failed.rounds) == ("failed", 0)  # before its second evaluation
     folder._write(TINY, [Run({**failed.about, "state": "finished", "rounds": "4"}, failed.lines)])
     folder.update(TINY, outputs / "tiny")

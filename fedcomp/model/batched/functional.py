@@ -15,6 +15,7 @@ from torch.func import grad_and_value, vmap
 
 from fedcomp.core.accelerated import Form, tolerance_of
 from fedcomp.core.first_line import first_line
+from fedcomp.model.batched import lstm
 from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.module_calls import ModuleCalls, Outputs, as_inputs
 from fedcomp.model.contract import Batch, Gradient, StepDraws
@@ -26,12 +27,14 @@ log = logging.getLogger("fedcomp")
 ALL_AT_ONCE = Form("clients of a network all at once", "one after another")
 NETWORK, MOST = 30.0, 0.3
 """How much more a network's gradients may differ than a product, as rounding goes through all layers; at most."""
-SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention)
+SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.LSTM)
 """Modules that run faster one client after another on a CPU. vmap runs convolutions as grouped ones in a slow layout,
-and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, batches of 10: 152 ms, a loop 134."""
+and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, batches of 10: 152 ms, a loop 134. With
+the rule of lstm.py such a step of `model=char_lstm_fedmrn` takes 330 ms, a loop 172: products of few rows."""
 NO_VMAP = (nn.RNNBase,)
-"""Modules for which vmap has no rule but takes a slow loop of its own, without an error. The same step of LEAF's LSTM
-(`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread of a busy machine."""
+"""Modules for which vmap has no rule but takes a slow loop of its own, without an error, but for the LSTMs of lstm.py.
+The same step of LEAF's LSTM (`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread
+of a busy machine."""
 
 
 class Functional(ModuleCalls):
@@ -55,7 +58,8 @@ class Functional(ModuleCalls):
         self.loss = loss
         self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
         checkpointed = switch_of(module) is not None
-        self.vmap_refused = checkpointed or any(isinstance(part, NO_VMAP) for part in module.modules())
+        recurrent = any(isinstance(part, NO_VMAP) and not lstm.has_rule(part) for part in module.modules())
+        self.vmap_refused = checkpointed or recurrent
 
     def gradient(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> Gradient:
         """As `contract.Model`.
@@ -101,6 +105,7 @@ class Functional(ModuleCalls):
         """`of_client` of rows, theta [A, D] the first of them, and of real places; None: `vmap` cannot run it."""
         theta = rows[0]
         more = [] if weight is None else [weight.to(theta.dtype)]
+        self._own.at_once = True
         try:
             with self._drawing(draws, True, theta.device):
                 return vmap(of_client, randomness="different" if draws else "error")(*rows, *more)
@@ -110,6 +115,8 @@ class Functional(ModuleCalls):
             self.vmap_refused = True
             log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
             return None
+        finally:
+            self._own.at_once = False
 
     def _agrees(
         self, form: Form, with_grad: bool, found: Gradient, theta: Tensor, batch: Batch, draws: StepDraws | None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedcomp.model.batched import lstm
 from fedcomp.model.batched.checkpointing import switch_of
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, key_dropouts, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
@@ -24,10 +25,14 @@ Outputs = tuple[Tensor, Tensor]
 
 
 class _Thread(threading.local):
-    """A thread's own copy of the module, and the device of its buffers that are no statistics; None before its use."""
+    """A thread's own copy of the module, and the device of its buffers that are no statistics; None before its use.
+
+    Attributes: at_once: as in `lstm.Switch`.
+    """
 
     module: nn.Module | None = None
     device: torch.device | None = None
+    at_once = False
 
 
 class ModuleCalls(Model):
@@ -106,6 +111,7 @@ class ModuleCalls(Model):
             self._own.places, self._own.drawing = Places(), Drawing()
             leave_out(self._own.module, self._own.places)
             key_dropouts(self._own.module, self._own.drawing)
+            lstm.give_rule(self._own.module, self._own)
             if (switch := switch_of(self._own.module)) is not None:
                 switch.drawing = self._own.drawing
         return self._own.module
