@@ -58,7 +58,8 @@ def _both(model: Functional, weight: Tensor | None = None) -> tuple[Tensor, Tens
     """Gradients all at once, and one client after another."""
     theta, batch = _batch(model, weight)
     together = model.gradient(theta, batch).grad
-    assert not (model.vmap_refused or ALL_AT_ONCE.refused)
+    assert not model.vmap_refused
+    assert not ALL_AT_ONCE.refused
     model.vmap_refused = True
     return together, model.gradient(theta, batch).grad
 
