@@ -83,6 +83,12 @@ FedAvg's, nor the protocol, which its program has: the best test accuracy over t
 
 {_section("Table 1, Fashion-MNIST, Non-IID-2", "non_iid_2", first)}
 
+{_section("Table 1, Fashion-MNIST, IID", "iid", tables["iid"])}
+
+{_section("Table 1, Fashion-MNIST, Non-IID-1", "non_iid_1", tables["non_iid_1"])}
+
+{fedmrn_tables.distances([(SPLITS[split], records) for split, records in tables.items()])}
+
 ## MNIST, a small task
 
 {made_with(MNIST, mnist)}
@@ -96,10 +102,6 @@ FedAvg's, nor the protocol, which its program has: the best test accuracy over t
 {fedmrn_tables.lenet(folder)}
 
 {fedmrn_tasks.sections(folder)}
-
-{_section("Table 1, Fashion-MNIST, IID", "iid", tables["iid"])}
-
-{_section("Table 1, Fashion-MNIST, Non-IID-1", "non_iid_1", tables["non_iid_1"])}
 
 {fedmrn_tables.papers(folder)}
 
