@@ -11,6 +11,7 @@ from scripts import (
     bench_codecs,
     bench_convolutions,
     bench_forms,
+    bench_lstm,
     bench_mrc,
     gpu_equality,
     gpu_report,
@@ -19,7 +20,10 @@ from scripts import (
 from tests.looped import looped
 
 NAMED = (bench, bench_adapters, bench_algorithms, bench_codecs, bench_convolutions, bench_forms, gpu_equality)
-MEASURED_ON = (bench, bench_codecs, bench_convolutions, bench_forms, bench_mrc, gpu_equality, gpu_report, gpu_resume)
+MEASURED_ON = (
+    *(bench, bench_codecs, bench_convolutions, bench_forms, bench_lstm, bench_mrc),
+    *(gpu_equality, gpu_report, gpu_resume),
+)
 
 
 def _refused(capsys: pytest.CaptureFixture[str], script, *arguments: str) -> str:
