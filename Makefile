@@ -108,9 +108,9 @@ rivals: $(READY) $(RIVALS)  ## speed beside pfl-research and FedJAX, which are i
 	.venv-fedjax/bin/python -m pip install -q --disable-pip-version-check -r scripts/rivals/fedjax.txt
 	touch $@
 
-reproduce: $(READY)  ## a paper's experiments and their page (PAPER=rand_k SCALE=small|trial|paper BUDGET=hours DEVICE=cuda ESTIMATE=1)
+reproduce: $(READY)  ## a paper's experiments and their page (PAPER=rand_k SCALE=small|trial|paper BUDGET=hours DEVICE=cuda AT_ONCE=8 ESTIMATE=1)
 	$(RUN) -m scripts.reproduce $(or $(PAPER),all) --scale $(or $(SCALE),small) $(if $(BUDGET),--budget $(BUDGET)) \
-		$(if $(DEVICE),--device $(DEVICE)) $(if $(ESTIMATE),--estimate)
+		$(if $(DEVICE),--device $(DEVICE)) $(if $(AT_ONCE),--at-once $(AT_ONCE)) $(if $(ESTIMATE),--estimate)
 
 gpu-report: $(READY)  ## the first half hour on a GPU: tests, equality, times, as one page in gpu-report/ (DEVICE=cpu SMALL=1)
 	$(RUN) -m scripts.gpu_report $(if $(DEVICE),--device $(DEVICE)) $(if $(SMALL),--small)

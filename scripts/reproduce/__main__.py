@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--budget", type=_hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
     parser.add_argument("--device", default="auto", help="of all runs, as fedcomp's device=: auto, cpu, cuda")
+    parser.add_argument("--at-once", type=_runs, default=1, metavar="N", help="runs of a grid at once on the device")
     parser.add_argument("--estimate", action="store_true", help="print the hours at the paper's scale, run only trials")
     parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
@@ -54,7 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _status(ended)
     ended = Ended.FINISHED
     if not options.page_only and options.scale != "trial":
-        ended = run_experiments(names, options.scale, options.outputs, place, deadline, options.device)
+        more = options_of(options.device, options.at_once)
+        ended = run_experiments(names, options.scale, options.outputs, place, deadline, more)
     refusals = [name for name in names if not written(name, options.scale, place)]
     if refusals:
         return 1
@@ -91,15 +93,22 @@ def tried(names: Sequence[str], device: str, place: Path, deadline: float) -> En
     return ended
 
 
+def options_of(device: str, at_once: int) -> list[str]:
+    """The overrides of every run that say where it computes: on which device, and beside how many others."""
+    found = [] if device == "auto" else [f"device={device}"]
+    if at_once > 1:
+        found += ["launcher=joblib", f"launcher.n_jobs={at_once}", f"launcher.runs_per_gpu={at_once}"]
+    return found
+
+
 def run_experiments(
-    names: Sequence[str], scale: str, outputs: Path, place: Path, deadline: float, device: str = "auto"
+    names: Sequence[str], scale: str, outputs: Path, place: Path, deadline: float, more: Sequence[str] = ()
 ) -> Ended:
     """Run what is not finished, keep records and pictures; one seed of everything before the next seeds.
 
-    Returns: the worst that became of a grid.
+    `more`: overrides of every run, as `options_of` gives them. Returns: the worst that became of a grid.
     """
     records = Folder(place / "records")
-    more = [f"output_root={outputs}", *([f"device={device}"] if device != "auto" else [])]
     worst = Ended.FINISHED
     for later in (False, True):
         for name, experiment in ordered(names):
@@ -110,7 +119,7 @@ def run_experiments(
                 if not begun:
                     experiment.prepare()
                 begun = True
-                worst = max(worst, run([*overrides, *more], deadline))
+                worst = max(worst, run([*overrides, f"output_root={outputs}", *more], deadline))
                 records.update(experiment, folder)
                 if worst is Ended.STOPPED:
                     return worst
@@ -189,6 +198,13 @@ def page_text(paper: ModuleType, folder: Folder) -> str:
     title, _, text = paper.page(folder).strip().partition("\n")
     run = what_was_run([folder[experiment] for experiment in paper.EXPERIMENTS])
     return re.sub(r"\n{3,}", "\n\n", f"{title}\n\n{run}\n{text}") + "\n"
+
+
+def _runs(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be 1 run or more")
+    return number
 
 
 def _hours(text: str) -> float:

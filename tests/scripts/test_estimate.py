@@ -43,11 +43,16 @@ def test_one_seed_of_everything_comes_before_the_next_seeds(monkeypatch: pytest.
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", two)
     monkeypatch.setattr(program, "run", run)
     monkeypatch.setattr(program, "written", lambda *_: True)
-    ended = program.run_experiments(["fedavg_svrg"], "paper", tmp_path, tmp_path / "place", math.inf, "cuda")
+    ended = program.run_experiments(
+        ["fedavg_svrg"], "paper", tmp_path, tmp_path / "place", math.inf, program.options_of("cuda", 8)
+    )
     assert ended is Ended.FINISHED
     wanted = [f"name={name} seed={seeds}" for seeds in ("0", "1,2") for name in ("a", "b")]
     assert [line.split(" output_root")[0] for line in started] == wanted
-    assert all(line.endswith(" device=cuda") for line in started)
+    assert all(
+        line.endswith(" device=cuda launcher=joblib launcher.n_jobs=8 launcher.runs_per_gpu=8") for line in started
+    )
+    assert program.options_of("auto", 1) == []
     for seeds, further in {"0": False, "0,1,2": False, "10": False, "10,11": False, "1": True, "2": True}.items():
         assert further_seeds([f"seed={seeds}"]) is further, seeds
     assert further_seeds(["seed=1,2"])

@@ -230,10 +230,17 @@ def test_cells() -> None:
 
 
 def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["fedprox"], ["rand_k", "--budget", "0"], ["rand_k", "--scale", "large"]):
+    for arguments in (
+        ["fedprox"],
+        ["rand_k", "--scale", "large"],
+        ["rand_k", "--budget", "0"],
+        ["rand_k", "--at-once", "0"],
+    ):
         with pytest.raises(SystemExit):
             program.main(arguments)
-    assert "must be above 0 hours" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "0 must be above 0 hours" in shown
+    assert "0 must be 1 run or more" in shown
 
 
 @looped(
