@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
 from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions, unfinished
@@ -77,7 +77,7 @@ def evaluate(
 
     Args:
         folder: of the run. words: overrides of `dataset`, which make another test set; those that only say where data
-            lie (`dataset.root`) are for the run's own data too.
+            lie (`dataset.root`, of a file that is not there any more `dataset.path`) are for the run's own data too.
         clients: as `evaluation.data`; None: test samples if the data tell whose they are, else no figures by client.
         config_dir: of one's own configs. note: receives remarks of one line.
         trust_code: call what the run's config names, also if it is not fedcomp's.
@@ -88,11 +88,12 @@ def evaluate(
     wrong = [word for word in words if not word.startswith(("dataset=", "dataset.")) or "=" not in word]
     if wrong:
         raise ValueError(f"{wrong[0]} is no override of the data: give dataset=NAME or dataset.OPTION=VALUE")
-    others = [word for word in words if word.partition("=")[0] not in WITHOUT_EFFECT]
+    named = any(word.startswith("dataset=") for word in words)
+    of_both = WITHOUT_EFFECT if named else WITHOUT_EFFECT | _lost(recorded_config(folder, trust_code))
+    others = [word for word in words if word.partition("=")[0] not in of_both]
     if clients == "train" and others:
         raise ValueError(f"--clients train judges by the run's own training samples: leave {' '.join(others)} out")
     find_own_code(config_dir)
-    named = any(word.startswith("dataset=") for word in words)
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
     every = trained_repetitions(folder, places, trust_code)
     other = _other_dataset(folder, words, named, config_dir, trust_code) if others else None
@@ -116,6 +117,13 @@ def _evaluation(run: TrainedRun, test: Dataset, clients: str | None, note: Note)
     found = {name: float(value) for name, value in metrics.items()}
     numbers = np.zeros(0, np.int64) if judged is None else judged.clients
     return ModelEvaluation(test.name, test.task, found, numbers, values.numpy(), _by_class(run, test))
+
+
+def _lost(config: DictConfig) -> set[str]:
+    """The options of a run's data that name a file or a folder which is not there any more."""
+    root = Path(str(config.dataset.get("root") or "")).expanduser()
+    named = {key: config.dataset.get(key) for key in ("path", "folder")}
+    return {f"dataset.{key}" for key, path in named.items() if path and not (root / Path(path).expanduser()).exists()}
 
 
 def _parsed(word: str) -> tuple[str, Any]:

@@ -93,15 +93,16 @@ def changed_code(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def changed_data(folder: Path, options: Mapping[str, Any], dataset: Dataset) -> str | None:
-    """What is said of a run whose data are others now than in its last session; None: they are the same.
+    """What is said of a run whose data are others now than in its last session; None: the same, if under other names.
 
     Args:
         options: the resolved config group `dataset`. dataset: what it gives now.
     """
     before = read_provenance(folder)
-    changed = [] if before is None else list(differences(before.data, data_parts(options, lambda: dataset)))
-    if not changed:
+    now = data_parts(options, lambda: dataset)
+    if before is None or sorted(map(str, before.data.values())) == sorted(map(str, now.values())):
         return None
+    changed = list(differences(before.data, now))
     return (
         f"{folder}: the data have changed since the run: {_some(changed)}; test samples may be others than the run's, "
         "even some that it was trained with"

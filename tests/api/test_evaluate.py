@@ -58,6 +58,22 @@ def test_data_that_have_changed_since_the_run_are_named(finished: Run, tmp_path:
     assert "the data have changed since the run: digits.csv.gz has changed; test samples may be others" in caplog.text
 
 
+def test_a_file_that_was_moved_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog) -> None:
+    file, moved = tmp_path / "a.csv", tmp_path / "b.csv"
+    file.write_text("x,y\n" + "".join(f"{row},{row % 7}\n" for row in range(30)))
+    data = ["dataset=csv", f"dataset.path={file}", "dataset.target=y", "model=linear", "num_clients=2"]
+    done = run([*data, "rounds=1", "quiet=true", "pictures=false", f"output_root={tmp_path}", "device=cpu"])
+    found = evaluate(done.folder).metrics
+    file.rename(moved)
+    assert main([str(done.folder)]) == 2
+    assert "or set dataset.path" in capsys.readouterr().err
+    assert evaluate(done.folder, [f"dataset.path={moved}"]).metrics == found
+    assert "have changed" not in caplog.text
+    moved.write_text(moved.read_text().replace("3,3", "3,4"))
+    evaluate(done.folder, [f"dataset.path={moved}"])
+    assert "the data have changed since the run" in caplog.text
+
+
 def test_another_test_set_is_normalised_as_in_training(finished: Run) -> None:
     """`dataset.pixels` says how the same pixels become inputs: what counts is how the run's network has seen them."""
     own, other = (evaluate(finished.folder, words) for words in ([], ["dataset.pixels=raw"]))
