@@ -45,8 +45,8 @@ def _forward(lstm: nn.LSTM, plain: Callable[..., Result], switch: Switch, x: Ten
     """x: [B, L, E] with `batch_first`, else [L, B, E]."""
     if not switch.at_once:
         return plain(x, state)
-    if state is not None or x.dim() != 3:
-        raise RuntimeError("an LSTM that is given a first state, or one sample without an axis of the batch")
+    if state is not None or not isinstance(x, Tensor) or x.dim() != 3:
+        raise RuntimeError("an LSTM that is given a first state, or something else than batches [B, L, E]")
     x = x.transpose(0, 1) if lstm.batch_first else x
     states, cells = [], []
     for layer in range(lstm.num_layers):

@@ -39,6 +39,15 @@ class WithState(Reads):
         return self.head(self.lstm(x.view(-1, STEPS, 2), (first, first))[0][:, -1])
 
 
+class Packed(Reads):
+    """Its sequences are shorter than the window."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = torch.full((len(x),), STEPS - 1)
+        packed = nn.utils.rnn.pack_padded_sequence(x.view(-1, STEPS, 2), lengths, batch_first=True)
+        return self.head(self.lstm(packed)[1][0][-1])
+
+
 def _model(module: type[Reads], last: bool = False, **options: object) -> Functional:
     model = build(lambda: module(last, **options), KEY, (2 * STEPS,), 3, "classification")
     assert isinstance(model, Functional)
@@ -84,8 +93,9 @@ def test_other_lstms_have_no_rule(options: dict[str, object]) -> None:
     assert not lstm.has_rule(nn.LSTM(2, 5, **options))
 
 
-def test_with_a_first_state_clients_go_one_after_another(caplog: pytest.LogCaptureFixture) -> None:
-    model = _model(WithState, batch_first=True)
+@pytest.mark.parametrize("module", [WithState, Packed])
+def test_otherwise_clients_go_one_after_another(module: type[Reads], caplog: pytest.LogCaptureFixture) -> None:
+    model = _model(module, batch_first=True)
     theta, batch = _batch(model)
     with caplog.at_level("INFO", "fedcomp"):
         assert model.gradient(theta, batch).grad.abs().sum() > 0
