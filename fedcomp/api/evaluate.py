@@ -4,14 +4,22 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
-from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions, unfinished
+from fedcomp.api.trained_model import (
+    TRUST_CODE,
+    TrainedRun,
+    parsed,
+    places,
+    recorded_config,
+    trained_repetitions,
+    unfinished,
+)
 from fedcomp.config.compose import compose, find_own_code
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
@@ -20,7 +28,6 @@ from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, scores
 from fedcomp.model.contract import Model
 from fedcomp.model.lora.moved import moved
-from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.runtime.command import command, exit_status
 from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
 
@@ -89,13 +96,12 @@ def evaluate(
     if wrong:
         raise ValueError(f"{wrong[0]} is no override of the data: give dataset=NAME or dataset.OPTION=VALUE")
     named = any(word.startswith("dataset=") for word in words)
-    of_both = WITHOUT_EFFECT if named else WITHOUT_EFFECT | _lost(recorded_config(folder, trust_code))
-    others = [word for word in words if word.partition("=")[0] not in of_both]
+    changes = {} if named else places(folder, words, trust_code)
+    others = [word for word in words if word.partition("=")[0] not in changes]
     if clients == "train" and others:
         raise ValueError(f"--clients train judges by the run's own training samples: leave {' '.join(others)} out")
     find_own_code(config_dir)
-    places = {} if named else dict(_parsed(word) for word in words if word not in others)
-    every = trained_repetitions(folder, places, trust_code)
+    every = trained_repetitions(folder, changes, trust_code)
     other = _other_dataset(folder, words, named, config_dir, trust_code) if others else None
     found: list[ModelEvaluation] = []
     for run in every:
@@ -119,18 +125,6 @@ def _evaluation(run: TrainedRun, test: Dataset, clients: str | None, note: Note)
     return ModelEvaluation(test.name, test.task, found, numbers, values.numpy(), _by_class(run, test))
 
 
-def _lost(config: DictConfig) -> set[str]:
-    """The options of a run's data that name a file or a folder which is not there any more."""
-    root = Path(str(config.dataset.get("root") or "")).expanduser()
-    named = {key: config.dataset.get(key) for key in ("path", "folder")}
-    return {f"dataset.{key}" for key, path in named.items() if path and not (root / Path(path).expanduser()).exists()}
-
-
-def _parsed(word: str) -> tuple[str, Any]:
-    key, _, text = word.partition("=")
-    return key, OmegaConf.select(OmegaConf.from_dotlist([f"value={text}"]), "value")
-
-
 def _other_dataset(
     folder: Path, words: Sequence[str], named: bool, config_dir: Path | None, trust_code: bool
 ) -> Dataset:
@@ -139,7 +133,7 @@ def _other_dataset(
         config = compose(words, config_dir)
     else:
         config = recorded_config(folder, trust_code)
-        for key, value in map(_parsed, words):
+        for key, value in map(parsed, words):
             OmegaConf.update(config, key, value, force_add=True)
     check_keys(config)
     dataset: Dataset = build(config.dataset)

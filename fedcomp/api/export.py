@@ -29,22 +29,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command("fedcomp-export", "Write a run's trained weights to a file that other programs read.", EXAMPLES)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors; a folder of model=hf")
+    parser.add_argument("words", nargs="*", default=[], metavar="dataset.path=FILE", help="where its data lie by now")
     parser.add_argument("--merge", action="store_true", help="a folder of the whole network, with adapters added to it")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
 
     def write() -> None:
         find_own_code(given.config_dir)
-        export(given.run, given.file, given.trust_code, given.merge)
+        export(given.run, given.file, given.trust_code, given.merge, given.words)
 
     return exit_status(write)
 
 
-def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = False) -> None:
+def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = False, words: Sequence[str] = ()) -> None:
     """Write the state_dict of a run's trained model, or of a model that `WritesFolder` its folder.
 
-    `trust_code` as in `trained_run`, `merge` as in `WritesFolder`.
+    `trust_code` and `words` as in `trained_run`, `merge` as in `WritesFolder`.
 
     Raises:
         ValueError: the file's ending is unknown, a package is missing, it cannot be written, or the folder holds no run
@@ -57,7 +58,7 @@ def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = Fal
         raise ValueError(f"{file} must end in .pt or .safetensors")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
-    run = trained_run(folder, trust_code=trust_code)
+    run = trained_run(folder, trust_code, words)
     if (remark := unfinished(folder, run.round)) is not None:
         print(f"fedcomp-export: {remark}", file=sys.stderr)
     if to_folder and not merge and run.models.change.numel():

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class Run:
         """
         return table(self.lines)
 
-    def model(self, round: int | str = "last", trust_code: bool = False) -> nn.Module:
+    def model(self, round: int | str = "last", trust_code: bool = False, dataset: Sequence[str] = ()) -> nn.Module:
         """The trained module, on the CPU, in evaluation mode.
 
         A checkpoint of another version of fedcomp is read as far as the model needs it; a warning says what it lacks.
@@ -71,24 +71,28 @@ class Run:
         Args:
             round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
             trust_code: run code that the run's config names although it is not fedcomp's, such as a network of yours.
+            dataset: where the run's data lie by now, as overrides: `dataset.root=/data`, or `dataset.path=mine.csv` of
+                a file that is not where it was.
         Raises:
             ValueError: the config names code that is not trusted, the run has no checkpoint, or not of this round, or
                 its model is no network, or it evaluates several models: take `models`, or its checkpoint lacks
                 something that the model follows from.
         """
-        found = self.models(round, trust_code)
+        found = self.models(round, trust_code, dataset)
         if len(found) > 1:
             raise ValueError(f"{self.folder} evaluates {len(found)} models and records their mean: take models()")
         return found[0]
 
-    def models(self, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
+    def models(
+        self, round: int | str = "last", trust_code: bool = False, dataset: Sequence[str] = ()
+    ) -> list[nn.Module]:
         """The modules whose mean the record's `test/` metrics are, as `model` gives them.
 
         There are several where clients have models of their own, or masks are drawn.
         """
         from fedcomp.api.trained_model import modules_of, trained_run
 
-        trained = trained_run(self.folder, trust_code=trust_code)
+        trained = trained_run(self.folder, trust_code, dataset)
         if round not in ("last", trained.round):
             raise ValueError(
                 f"{self.folder} has no model of round {round}: a run keeps its last one, of {trained.round}"

@@ -1,7 +1,7 @@
 """The networks that a run has trained, as modules of torch."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedcomp.model.lora.moved import moved_module
 from fedcomp.provenance.check import changed_code, changed_data, check_model
 from fedcomp.records.checkpoint import Checkpoint, read_last
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CHECKPOINT, CONFIG
+from fedcomp.records.run_folder import CHECKPOINT, CONFIG, WITHOUT_EFFECT
 from fedcomp.simulation.simulation import Simulation
 
 log = logging.getLogger("fedcomp")
@@ -51,17 +51,24 @@ class TrainedRun:
     models: Models
 
 
-def trained_run(folder: Path, trust_code: bool = False) -> TrainedRun:
+def trained_run(folder: Path, trust_code: bool = False, words: Sequence[str] = ()) -> TrainedRun:
     """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
 
     Args:
         folder: of the run.
         trust_code: call what the config names, also if it is not fedcomp's.
+        words: overrides that say where its data lie by now, see `places`.
     Raises:
         ValueError: the config names code that is not trusted, there is no config or checkpoint, the model is no
-            network, the run has repeats, or the checkpoint does not fit.
+            network, the run has repeats, the checkpoint does not fit, or a word makes other data.
     """
-    first = next(trained_repetitions(folder, trust_code=trust_code))
+    changes = places(folder, words, trust_code)
+    if others := [word for word in words if word.partition("=")[0] not in changes]:
+        raise ValueError(
+            f"{others[0]} does not say where the run's data lie by now: give dataset.root, or dataset.path of a file "
+            "that is not where it was"
+        )
+    first = next(trained_repetitions(folder, changes, trust_code))
     if first.repeats > 1:
         raise ValueError(
             f"{folder} is a study of repeats={first.repeats}, with a model for each repetition: without repeats "
@@ -100,6 +107,25 @@ def trained_repetitions(
         if config.repeats > 1:  # the state of a study has repetitions as its first axis
             own = replace(last, state={name: tensor[number] for name, tensor in last.state.items()})
         yield TrainedRun(config.repeats, repetition, network, last.round, _models(repetition, own, folder))
+
+
+def places(folder: Path, words: Iterable[str], trust_code: bool) -> dict[str, Any]:
+    """{key: value} of the overrides that only say where a run's data lie by now.
+
+    These are `dataset.root`, and `dataset.path` or `dataset.folder` where what the run's config names is not there.
+    """
+    data = recorded_config(folder, trust_code).dataset
+    root = Path(str(data.get("root") or "")).expanduser()
+    named = {key: data.get(key) for key in ("path", "folder")}
+    lost = {f"dataset.{key}" for key, path in named.items() if path and not (root / Path(path).expanduser()).exists()}
+    where = lost | {key for key in WITHOUT_EFFECT if key.startswith("dataset.")}
+    return {key: value for key, value in map(parsed, words) if key in where}
+
+
+def parsed(word: str) -> tuple[str, Any]:
+    """Key and value of an override."""
+    key, _, text = word.partition("=")
+    return key, OmegaConf.select(OmegaConf.from_dotlist([f"value={text}"]), "value")
 
 
 def unfinished(folder: Path, round: int) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from fedcomp.api import Run, run
 from fedcomp.api.evaluate import evaluate, main
@@ -68,7 +69,12 @@ def test_a_file_that_was_moved_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([str(done.folder)]) == 2
     assert "or set dataset.path" in capsys.readouterr().err
     assert evaluate(done.folder, [f"dataset.path={moved}"]).metrics == found
+    assert export([str(done.folder), str(tmp_path / "model.pt"), f"dataset.path={moved}"]) == 0
+    weights = done.model(dataset=[f"dataset.path={moved}"]).state_dict()
+    torch.testing.assert_close(torch.load(tmp_path / "model.pt"), weights)
     assert "have changed" not in caplog.text
+    with pytest.raises(ValueError, match="target=x does not say where the run's data lie by now: give dataset.root"):
+        done.model(dataset=["dataset.target=x"])
     moved.write_text(moved.read_text().replace("3,3", "3,4"))
     evaluate(done.folder, [f"dataset.path={moved}"])
     assert "the data have changed since the run" in caplog.text
