@@ -205,7 +205,7 @@ class DeComFL(Stages, TwoPoint, Algorithm):
                 if self.diagnose:
                     self._move(true, speed, data.gradient(true, batch, k).grad, lr)
                 total = torch.zeros_like(y)
-                for _, z in directions.groups(k, directions_at_once(*y.shape)):
+                for _, z in directions.groups(k, directions_at_once(y)):
                     scalars, loss = self.scalars(data, y, z[None], batch, k, centre)
                     total += scalars.to(y.dtype) @ z.to(y.dtype)
                     found.append(scalars)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Clients, Context
-from fedcomp.algorithm.zeroth_order.two_point import VALUES_AT_ONCE, TwoPoint
+from fedcomp.algorithm.zeroth_order.two_point import TwoPoint, values_at_once
 from fedcomp.compressor.seed import seed_number
 from fedcomp.core.cohort import Cohort, Listed
 from fedcomp.core.pytree import put_rows, take_rows
@@ -81,7 +81,7 @@ class Pool:
 
         total = torch.zeros_like(theta0, dtype=torch.float64)
         if len(positions):
-            for entries in clients.parallel_map(part, positions.split(max(1, VALUES_AT_ONCE // len(theta0)))):
+            for entries in clients.parallel_map(part, positions.split(max(1, values_at_once(theta0) // len(theta0)))):
                 total += entries
         return (theta0.double() - lr * total).to(theta0.dtype)
 

@@ -25,8 +25,9 @@ from fedcomp.random.keys import Key
 RunningStats = Literal["refuse", "gather"]
 ALIGNED = 128
 """A direction's draws begin at a multiple of this."""
-VALUES_AT_ONCE = 1 << 20
-"""Numbers of perturbed models that exist at once, or one model a client if that is more."""
+VALUES_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 25}
+"""Numbers of perturbed models that exist at once, or one model a client if that is more: what stays in a CPU's caches;
+on a GPU, where a model is too little work, 128 MiB."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,14 @@ class TwoPoint(CheckedOptions):
         return ((plus - minus) / (2 * self.mu)).to(torch.float32), losses.mean(1)
 
 
-def directions_at_once(rows: int, dim: int) -> int:
-    """G for so many clients, at least 1."""
-    return max(1, VALUES_AT_ONCE // max(2 * rows * dim, 1))
+def directions_at_once(y: Tensor) -> int:
+    """G for clients at y [A, D], at least 1."""
+    return max(1, values_at_once(y) // max(2 * y.numel(), 1))
+
+
+def values_at_once(like: Tensor) -> int:
+    """`VALUES_AT_ONCE` on this tensor's device."""
+    return VALUES_AT_ONCE["cuda" if like.device.type == "cuda" else "cpu"]
 
 
 def check_stats(name: str, running_stats: str, stats: Tensor) -> None:

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL, SharedDirections
 from fedcomp.algorithm.zeroth_order.two_point import TwoPoint, directions_at_once
@@ -172,4 +173,7 @@ def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> Non
     groups = list(SharedDirections(two_point, torch.tensor([3, 9]), 5, 131).groups(1, 2))
     assert [(part.start, part.stop) for part, _ in groups] == [(0, 2), (2, 4), (4, 5)]
     assert torch.equal(torch.cat([z for _, z in groups]), whole[1])
-    assert [directions_at_once(*of) for of in ((0, 9), (4, 1024), (9, 1 << 20))] == [1 << 20, 128, 1]
+    shapes = ((0, 9), (4, 1024), (9, 1 << 20))
+    assert [directions_at_once(torch.empty(1).expand(*of)) for of in shapes] == [1 << 20, 128, 1]
+    with FakeTensorMode():
+        assert directions_at_once(torch.empty(4, 1024, device="cuda")) == 4096
