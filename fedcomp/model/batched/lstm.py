@@ -21,7 +21,7 @@ Result = tuple[Tensor, tuple[Tensor, Tensor]]
 """Of an LSTM: the states of all steps, and the last states and cells of all layers."""
 
 
-class Switch(Protocol):
+class Calls(Protocol):
     """Attributes: at_once: whether `vmap` is calling the module."""
 
     at_once: bool
@@ -34,16 +34,16 @@ def has_rule(part: nn.Module) -> bool:
     return not (part.bidirectional or part.proj_size or (part.dropout and part.num_layers > 1))
 
 
-def give_rule(module: nn.Module, switch: Switch) -> None:
-    """From now on the LSTMs in the module that have a rule follow it while `switch.at_once`."""
+def give_rule(module: nn.Module, calls: Calls) -> None:
+    """From now on the LSTMs in the module that have a rule follow it while `calls.at_once`."""
     for part in module.modules():
         if isinstance(part, nn.LSTM) and has_rule(part):
-            vars(part)["forward"] = functools.partial(_forward, part, part.forward, switch)  # before the class's own
+            vars(part)["forward"] = functools.partial(_forward, part, part.forward, calls)  # before the class's own
 
 
-def _forward(lstm: nn.LSTM, plain: Callable[..., Result], switch: Switch, x: Tensor, state: Any = None) -> Result:
+def _forward(lstm: nn.LSTM, plain: Callable[..., Result], calls: Calls, x: Tensor, state: Any = None) -> Result:
     """x: [B, L, E] with `batch_first`, else [L, B, E]."""
-    if not switch.at_once:
+    if not calls.at_once:
         return plain(x, state)
     if state is not None or not isinstance(x, Tensor) or x.dim() != 3:
         raise RuntimeError("an LSTM that is given a first state, or something else than batches [B, L, E]")

@@ -27,7 +27,7 @@ Outputs = tuple[Tensor, Tensor]
 class _Thread(threading.local):
     """A thread's own copy of the module, and the device of its buffers that are no statistics; None before its use.
 
-    Attributes: at_once: as in `lstm.Switch`.
+    Attributes: at_once: as in `lstm.Calls`.
     """
 
     module: nn.Module | None = None

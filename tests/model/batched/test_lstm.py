@@ -93,6 +93,7 @@ def test_other_lstms_have_no_rule(options: dict[str, object]) -> None:
     assert not lstm.has_rule(nn.LSTM(2, 5, **options))
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("module", [WithState, Packed])
 def test_otherwise_clients_go_one_after_another(module: type[Reads], caplog: pytest.LogCaptureFixture) -> None:
     model = _model(module, batch_first=True)
