@@ -130,6 +130,10 @@ class Model:
         """Of how many samples `outputs` is best asked for, where it computes each by itself; None: of any number."""
         return None
 
+    def goes_through_models(self, theta: Tensor) -> bool:
+        """Whether `batch_loss` computes one model after another, so that any number takes no more memory than one."""
+        return False
+
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
 

@@ -44,8 +44,8 @@ from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
 Trained = tuple[Tensor, Tensor, Tensor, Tensor]
-KEPT_VALUES = 1 << 25
-"""Numbers of a round's directions up to which they are drawn once, for all clients and the server's step."""
+KEPT_VALUES = 1 << 27
+"""Numbers of a round's directions, 512 MiB, up to which they are drawn once, for all clients and the server's step."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ class ClientChunk:
     def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """As `LocalData.losses`: models of one client side by side in as many calls as `rows_at_once` asks for."""
         network, rows, found = cast(Model, self.model), theta.shape[0], []
-        for models in theta.split(max(1, self.rows_at_once // max(rows, 1)), 1):
+        at_once = theta.shape[1] if network.goes_through_models(theta) else self.rows_at_once // max(rows, 1)
+        for models in theta.split(max(1, at_once), 1):
             num = models.shape[1]
             stats, x, y, ids = (_repeated(part, num) for part in (batch.stats, batch.x, batch.y, self.ids[:rows]))
             weight = None if batch.weight is None else _repeated(batch.weight, num)
@@ -228,8 +229,8 @@ def gather(
 
 
 def _repeated(rows: Tensor, num: int) -> Tensor:
-    """Each row `num` times."""
-    return rows if num == 1 else rows.repeat_interleave(num, 0)
+    """Each row `num` times; one row as a view."""
+    return rows.expand(num, *rows.shape[1:]) if len(rows) == 1 else rows.repeat_interleave(num, 0)
 
 
 def _sample_mask(counts: np.ndarray, x: Tensor) -> Tensor:

@@ -94,8 +94,9 @@ class CompiledNetwork(Stacked):
             return super().batch_loss(theta, batch, draws)
         x = batch.x
         outputs = theta.new_empty(*x.shape[:2], self.small.denses[-1].num_out)
-        for row, samples, out in zip(theta.contiguous().numpy(), self._samples(x, theta.dtype), outputs.numpy()):
-            self._write_outputs(row, samples, out)
+        samples = self._samples(x if x.stride(0) else x[:1], theta.dtype)  # models of one client share theirs
+        for row, one in enumerate(theta.contiguous().numpy()):
+            self._write_outputs(one, samples[min(row, len(samples) - 1)], outputs[row].numpy())
         return exact_mean_loss(self.loss, outputs, batch.y, batch.weight), batch.stats
 
     def fused_sgd(self, x: Tensor, y: Tensor) -> TrainFused | None:
@@ -136,6 +137,9 @@ class CompiledNetwork(Stacked):
 
     def outputs_at_once(self, theta: Tensor) -> int | None:
         return EVALUATED_AT_ONCE if self._compiled(theta) else None
+
+    def goes_through_models(self, theta: Tensor) -> bool:
+        return self._compiled(theta)
 
     def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         """out [B, O] of one model theta [D] on the samples x [B, X]."""

@@ -195,6 +195,11 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     alone, _ = model.batch_loss(theta, whole)
     assert alone.dtype == torch.float64
     torch.testing.assert_close(alone, expected.loss, rtol=1e-5, atol=1e-6)
+    assert model.goes_through_models(theta)
+    assert not model.goes_through_models(theta.double())
+    first = Batch(*(None if part is None else part[:1].expand_as(part) for part in (x, y, weight, stats)))
+    copied = Batch(*(None if part is None else part.contiguous() for part in (first.x, first.y, first.weight, stats)))
+    torch.testing.assert_close(model.batch_loss(theta, first)[0], model.batch_loss(theta, copied)[0])
     assert torch.equal(theta, kept[0])
     assert torch.equal(x, kept[1])
     each = (slice(row, row + 1) for row in range(num_clients))
