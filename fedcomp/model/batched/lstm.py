@@ -11,7 +11,7 @@ Shape legend: M clients, L steps, B batch, E inputs, H hidden units.
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class Calls(Protocol):
     at_once: bool
 
 
-def has_rule(part: nn.Module) -> bool:
+def has_rule(part: nn.Module) -> TypeGuard[nn.LSTM]:
     """Whether the module is an LSTM whose clients can go at once: one way, without dropout, hooks or projections."""
     if type(part) is not nn.LSTM or part._forward_hooks or part._forward_pre_hooks:
         return False
@@ -37,7 +37,7 @@ def has_rule(part: nn.Module) -> bool:
 def give_rule(module: nn.Module, calls: Calls) -> None:
     """From now on the LSTMs in the module that have a rule follow it while `calls.at_once`."""
     for part in module.modules():
-        if isinstance(part, nn.LSTM) and has_rule(part):
+        if has_rule(part):
             vars(part)["forward"] = functools.partial(_forward, part, part.forward, calls)  # before the class's own
 
 
