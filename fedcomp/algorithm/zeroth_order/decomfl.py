@@ -159,7 +159,8 @@ class DeComFL(Stages, TwoPoint, Algorithm):
 
     def walk(self, place: Place, step: Step) -> Place:
         """The server's step of one round, the same operations on the same numbers whoever makes it."""
-        return self._walk(place, step, SharedDirections(self, step.numbers, step.scalars.shape[1], len(place[0])))
+        directions = SharedDirections(self, step.numbers, step.scalars.shape[1], len(place[0]), keep=False)
+        return self._walk(place, step, directions)
 
     def _walk(self, place: Place, step: Step, directions: "SharedDirections") -> Place:
         theta, velocity = place[0].clone(), place[1].clone()
@@ -223,10 +224,10 @@ class DeComFL(Stages, TwoPoint, Algorithm):
 class SharedDirections:
     """The directions of one round, step by step: P of each of K seeds, which clients and server share. `num`: P."""
 
-    def __init__(self, two_point: TwoPoint, numbers: Tensor, num: int, dim: int) -> None:
-        """numbers: [K] int64 seeds. num: P. dim: D."""
+    def __init__(self, two_point: TwoPoint, numbers: Tensor, num: int, dim: int, keep: bool = True) -> None:
+        """numbers: [K] int64 seeds. num: P. dim: D. keep: whether they are read more than once."""
         self.num, self._two_point, self._numbers, self._dim = num, two_point, numbers, dim
-        keeps = len(numbers) * num * dim <= KEPT_VALUES
+        keeps = keep and len(numbers) * num * dim <= KEPT_VALUES
         self._kept = [self._draw(k, 0, num) for k in range(len(numbers))] if keeps else []
 
     def groups(self, step: int, at_once: int) -> Iterator[tuple[slice, Tensor]]:

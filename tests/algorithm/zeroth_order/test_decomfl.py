@@ -170,9 +170,10 @@ def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> Non
     assert torch.equal(two_point.directions(torch.tensor([9]), 2, 3, 131)[0], whole[1, 3:])
     assert not torch.equal(whole[0], whole[1])
     assert not torch.equal(whole[0, 0], whole[0, 1])
-    groups = list(SharedDirections(two_point, torch.tensor([3, 9]), 5, 131).groups(1, 2))
-    assert [(part.start, part.stop) for part, _ in groups] == [(0, 2), (2, 4), (4, 5)]
-    assert torch.equal(torch.cat([z for _, z in groups]), whole[1])
+    for keep in (True, False):
+        groups = list(SharedDirections(two_point, torch.tensor([3, 9]), 5, 131, keep).groups(1, 2))
+        assert [(part.start, part.stop) for part, _ in groups] == [(0, 2), (2, 4), (4, 5)]
+        assert torch.equal(torch.cat([z for _, z in groups]), whole[1])
     shapes = ((0, 9), (4, 1024), (9, 1 << 20))
     assert [directions_at_once(torch.empty(1).expand(*of)) for of in shapes] == [1 << 20, 128, 1]
     with FakeTensorMode():
