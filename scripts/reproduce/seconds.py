@@ -73,7 +73,7 @@ without the cost of gradients. The page is written by `make reproduce PAPER=seco
 - Networks: {"; ".join(f"`network={name}`, {title}" for name, title in NETWORKS.items())}. The links of all clients are alike.
 - A phone computes {1000 * PHONE:g} ms a gradient of a sample: a stated figure, for a slow phone and a small network.
 - A cell has the seconds until the first evaluation with {100 * TARGET:g} % test accuracy, one in five rounds: mean ± sample
-  standard deviation over seeds. It is empty where a seed has not reached it. The first columns have how far the runs went,
+  standard deviation over seeds. It is empty where a seed has not reached it or diverged later. The first columns have how far the runs went,
   the accuracy at their end, and the mean round of that evaluation.
 - **Bold** is the fastest of a column, and what differs from it by no more than {ERRORS:g} standard errors over seeds.
 
