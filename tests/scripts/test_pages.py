@@ -152,10 +152,10 @@ def test_the_picture_has_a_dot_for_each_method_and_clock(tmp_path: Path, monkeyp
     assert len(page.axes) == 3
     for axes in page.axes:
         dots = [line for line in axes.lines if line.get_marker() == "o"]
-        assert len(dots) == 2 * len(axes.get_yticks()) == 2 * 20
-        assert {dot.get_markerfacecolor() == "white" for dot in dots[:20]} == {False}
-        assert {dot.get_markerfacecolor() for dot in dots[20:]} == {"white"}
-        assert all(0.5 < dot.get_xdata()[0] < 250 for dot in dots)
+        assert len(dots) == 2 * len(axes.get_yticks()) == 2 * 21
+        assert {dot.get_markerfacecolor() == "white" for dot in dots[:21]} == {False}
+        assert {dot.get_markerfacecolor() for dot in dots[21:]} == {"white"}
+        assert all(0.5 < dot.get_xdata()[0] < 1000 for dot in dots)
     assert page.axes[0].lines[1].get_xdata()[0] == pytest.approx(20.1, abs=0.1)  # FedAvg's, as in the page's table
     draw(Folder(tmp_path), tmp_path)  # nothing was run
     assert len(saved) == 1
