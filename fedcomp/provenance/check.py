@@ -93,20 +93,29 @@ def changed_code(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def changed_data(folder: Path, options: Mapping[str, Any], dataset: Dataset) -> str | None:
-    """What is said of a run whose data are others now than in its last session; None: the same, if under other names.
+    """What is said of a run whose data are others now than in its last session; None: they are the same.
+
+    Files with the same content under a name that was not there before are the same.
 
     Args:
         options: the resolved config group `dataset`. dataset: what it gives now.
     """
     before = read_provenance(folder)
     now = data_parts(options, lambda: dataset)
-    if before is None or sorted(map(str, before.data.values())) == sorted(map(str, now.values())):
+    if before is None or _renamed(before.data, now):
         return None
     changed = list(differences(before.data, now))
     return (
         f"{folder}: the data have changed since the run: {_some(changed)}; test samples may be others than the run's, "
         "even some that it was trained with"
     )
+
+
+def _renamed(before: Fingerprints, now: Fingerprints) -> bool:
+    """Whether nothing differs but names of files."""
+    common = before.keys() & now.keys()
+    gone, new = (sorted(str(own[name]) for name in own.keys() - common) for own in (before, now))
+    return gone == new and all(before[name] == now[name] for name in common)
 
 
 def _in_model(before: Fingerprints, now: Fingerprints) -> list[str]:

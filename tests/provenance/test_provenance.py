@@ -21,6 +21,7 @@ from fedcomp.reporting.made_with import made_with
 from fedcomp.tracking.contract import Jsonl
 from fedcomp.training.build import _check_same_inputs
 from tests.interrupted import stopped_after
+from tests.looped import looped
 from tests.refused import one_line_error
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
@@ -267,3 +268,23 @@ def test_processes_on_other_data_are_refused() -> None:
     for kind, words in (("data", "data"), ("model", "the model's parts")):
         with pytest.raises(ValueError, match=f"{words} on .* are not those of process 0: mine.csv "):
             _check_same_inputs(mine, replace(mine, **{kind: {"mine.csv": Fingerprint("bb", 1, 3)}}))
+
+
+@looped(
+    "names, line",
+    [
+        ("ab", None),
+        ("ac", None),  # b is called c now
+        ("ba", "a has changed, b has changed"),  # training and test data in each other's place
+        ("a", "b is gone"),
+    ],
+)
+def test_renamed_data_are_the_same_and_exchanged_ones_are_not(
+    names: str, line: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = dict(zip("ab", (Fingerprint("0", 1, 9), Fingerprint("1", 1, 9))))
+    now = dict(zip(names, kept.values()))
+    monkeypatch.setattr(check, "read_provenance", lambda _: Provenance(kept, {}, (), 0))
+    monkeypatch.setattr(check, "data_parts", lambda *_: now)
+    said = check.changed_data(tmp_path, {}, None)
+    assert said is None if line is None else f"the data have changed since the run: {line};" in said

@@ -1,10 +1,10 @@
-"""LSTM layers of M clients at once: what `vmap` does with `nn.LSTM`, for which torch has but a slow loop.
+"""LSTM layers of M clients at once: a rule of `vmap` for `nn.LSTM`, for which torch has only a slow loop.
 
 A layer's inputs are multiplied at once for all steps, P_t = W_ih x_t + b. Then, step by step, for all clients together:
 
     i, f, g, o = P_t + W_hh h_{t-1};    c_t = sigmoid(f) c_{t-1} + sigmoid(i) tanh(g);    h_t = sigmoid(o) tanh(c_t)
 
-The way back is written out, too: a step is a product and what torch computes as one cell on a GPU.
+Gradients go back step by step in the same way. On a GPU all of a step but its product is one kernel of torch's.
 
 Shape legend: M clients, L steps, B batch, E inputs, H hidden units.
 """
