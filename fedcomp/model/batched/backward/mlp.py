@@ -55,6 +55,7 @@ class Perceptron(Stacked):
     @torch.no_grad()
     def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
-        views = [dense.views(theta) for dense in self.denses]
+        rows = theta.contiguous()  # drawn masks of a few entries lie in memory column by column
+        views = [dense.views(rows) for dense in self.denses]
         *_, z_MOB = dense_forward(self.denses, views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
         return z_MOB.mT

@@ -208,6 +208,8 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     samples = x[0].repeat(5, *[1] * len(shape))
     outputs = twin.outputs(theta[0].double(), stats[0].double(), samples.double())
     torch.testing.assert_close(model.outputs(theta[0], stats[0], samples).double(), outputs, rtol=1e-4, atol=1e-5)
+    by_column = theta.double().mT.contiguous().mT
+    torch.testing.assert_close(twin.outputs(by_column[0], stats[0].double(), samples.double()), outputs)
     if isinstance(model, CompiledPerceptron):
         assert torch.equal(model.outputs_of_rows(theta, samples)[0], model.outputs(theta[0], stats[0], samples))
     layout = model.gradient(theta, Batch(x.movedim(2, -1).contiguous().movedim(-1, 2), y, weight, stats))
