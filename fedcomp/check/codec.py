@@ -3,9 +3,11 @@
 Shape legend: M senders, D entries, S draws.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ REMEDIES = {
         ": count_known=True says that both ends know the number without the message, but here it depends on the data: "
         "leave count_known out, and the number is sent, or give count_from=..., if it follows from fields before",
     ),
-    "count_from": ("count_from", ", another function in each message: write it in the file, outside of encode"),
+    "count_from": ("count_from", ", another function in each message: write it outside of encode, or as a partial"),
 }
 """What the parts of a field's layout are called, and what helps where they depend on the data."""
 UNEVEN = (300, 500, 209)
@@ -302,11 +304,16 @@ def _layouts_differ(one: Payload, other: Payload) -> str:
     for name, field in first.items():
         for part in fields(field):
             both = getattr(field, part.name), getattr(second[name], part.name)
-            if both[0] != both[1]:
+            if _called(both[0]) != _called(both[1]):
                 word, remedy = REMEDIES.get(part.name, (part.name, ""))
                 return f"field {name} has {word} {both[0]} and {both[1]}{remedy}"
     paper = one.paper_bits, other.paper_bits
     return "" if paper[0] == paper[1] else f"paper_bits are {paper[0]} and {paper[1]}"
+
+
+def _called(part: Any) -> Any:
+    """A `functools.partial` by what it calls and with what, since two of the same are not equal; all else as it is."""
+    return (part.func, part.args, part.keywords) if isinstance(part, functools.partial) else part
 
 
 def _draws(case: CodecCase, x: Tensor, layers: tuple[int, ...], num: int) -> Tensor:

@@ -102,10 +102,8 @@ class FuseFilter(CheckedOptions):
 
         Raises WireError: more positions than the vector has, a number of cells that is not theirs, another field.
         """
-        if set(payload.fields) != {"keys", "tries", "cells"}:
-            raise WireError(f"this message holds {', '.join(payload.fields)}; expected keys, tries, cells of a filter")
-        cells, count = payload.fields["cells"].data, payload.fields["cells"].count
-        nums, tries = (payload.fields[name].data[:, 0].tolist() for name in ("keys", "tries"))
+        *both, cells = payload.expect(keys=1, tries=1, cells=None)
+        (nums, tries), count = (one[:, 0].tolist() for one in both), payload.fields["cells"].count
         given = [cells.shape[1]] * len(cells) if count is None else count.tolist()
         found = torch.zeros(len(cells), dim, dtype=torch.bool, device=cells.device)
         for row, (num, number) in enumerate(zip(nums, tries, strict=True)):

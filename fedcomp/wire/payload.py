@@ -137,13 +137,13 @@ class Payload:
             raise WireError("a message without fields: who sends nothing, sends no message")
         return next(iter(self.fields.values())).data.shape[0]
 
-    def expect(self, **nums: int) -> tuple[Tensor, ...]:
-        """The data of the fields, for a decoder that expects these names with n entries each.
+    def expect(self, **nums: int | None) -> tuple[Tensor, ...]:
+        """The data of the fields, for a decoder that expects these names with n entries each; None: any number.
 
         Raises WireError: this message has other fields, or other numbers of entries.
         """
         given = {name: field.data.shape[1] for name, field in self.fields.items()}
-        if given != nums:
+        if given != {name: given.get(name) if num is None else num for name, num in nums.items()}:
             raise WireError(
                 f"this message holds {_described(given)}; expected {_described(nums)}: it was made by another codec or "
                 "for another vector"
@@ -189,5 +189,5 @@ def _by_form(fields: Sequence[Field]) -> tuple[int, list[Field]]:
     return sum(bits for _, bits in each if bits is not None), [field for field, bits in each if bits is None]
 
 
-def _described(nums: Mapping[str, int]) -> str:
-    return ", ".join(f"{num} {name}" for name, num in nums.items()) or "nothing"
+def _described(nums: Mapping[str, int | None]) -> str:
+    return ", ".join(f"{'any' if num is None else num} {name}" for name, num in nums.items()) or "nothing"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 import torch
@@ -162,6 +163,8 @@ class Varies(Planted):
         form = {
             "count": lambda: Field(data, Float(), num, count_known=True),
             "count_from": lambda: Field(data, Float(), num, count_known=True, count_from=lambda row: len(row)),
+            "partial": lambda: Field(data, Float(), num, count_known=True, count_from=partial(max, 3 - 2 * many)),
+            "same partial": lambda: Field(data, Float(), num, count_known=True, count_from=partial(max, 3)),
             "columns": lambda: Field(data[:, : int(num[0])] if len(num) else data, Float()),
             "name": lambda: Field(data, Float()),
             "sound": lambda: Field(data, Float(), num),
@@ -173,7 +176,7 @@ class Varies(Planted):
     "fault, words",
     [
         ("count", r"field few has count \(\d, \d, \d\) and .*: count_known=True says .* leave count_known out,"),
-        ("count_from", "field few has count_from .* write it in the file, outside of encode"),
+        *((fault, "field few has count_from .* write it outside of encode") for fault in ("count_from", "partial")),
         ("columns", "field few has data of n columns, n = [01] and [01]: give all as many, .* `count`"),
         ("name", "fields (few, and fields many|many, and fields few)$"),
     ],
@@ -181,7 +184,8 @@ class Varies(Planted):
 def test_what_differs_in_a_layout_is_said(fault: str, words: str) -> None:
     with pytest.raises(Failed, match=f"^two sets of vectors of 1 entries have messages of different layouts: {words}"):
         suite.check_layout(CodecCase("varies", Varies(Dense(), fault=fault)))
-    suite.check_layout(CodecCase("varies", Varies(Dense(), fault="sound")))
+    for sound in ("sound", "same partial"):
+        suite.check_layout(CodecCase("varies", Varies(Dense(), fault=sound)))
 
 
 def test_free_scales_are_found() -> None:

@@ -34,6 +34,13 @@ def test_bits_are_the_sum_of_the_fields() -> None:
     assert int(_payload().total_bits) == 155
 
 
+def test_a_decoder_may_expect_any_number_of_entries() -> None:
+    payload = _payload()
+    assert payload.expect(values=2, codes=None, gaps=2)[1] is payload.fields["codes"].data
+    with pytest.raises(WireError, match="this message holds 2 values, 3 codes, 2 gaps; expected 2 values, any more"):
+        payload.expect(values=2, more=None)
+
+
 def test_static_fields_need_no_tensor() -> None:
     payload = Payload({"values": Field(torch.zeros(3, 5), Float())})
     assert payload.total_bits == 480
