@@ -43,7 +43,7 @@ OWN = "own"
 """The label of its runs, whatever name it has in the table."""
 SAME_FOR_ALL = (
     *("dataset", "model", "partition", "participation", "num_clients", "experiment"),
-    *("seed", "rounds", "max_bits", "eval_every", "name", "label"),
+    *("seed", "repeats", "rounds", "max_bits", "eval_every", "name", "label"),
 )
 
 
@@ -136,7 +136,7 @@ def _why_no_row(search: Search, row: Row, records: Records, label: str) -> str:
     if not records:
         return "no run came to its first test; what is said above says why"
     if choices(search, records, [row])[row.label] is None:
-        return f"{label} has no row: its best trials are near chance, or at the edge of the rates that were tried"
+        return f"{label} has no row: its best trials diverged, are near chance, or at the edge of the rates tried"
     return f"{label} has no row: not all its runs came to their end; the same command tries them again"
 
 

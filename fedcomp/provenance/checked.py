@@ -28,8 +28,10 @@ def unchecked(config: Mapping[str, Any]) -> Iterator[str]:
         group = FOLDERS.get(key, key)
         question = _question(group, config[key])
         if question is not None and cached(KIND, question) is not True:
+            targets = (str(one["_target_"]) for one in parts(config[key]))  # a feedback may be one's own, the codec not
+            own = next(target for target in targets if code_parts({"_target_": target}))
             yield (
-                f"{key}: {config[key]['_target_']} has not passed fedcomp-check as its code is now, and a simulation "
+                f"{key}: {own} has not passed fedcomp-check as its code is now, and a simulation "
                 f"cannot see {what}: fedcomp-check {group}=<its name>, with your options, tries it"
             )
 

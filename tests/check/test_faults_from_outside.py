@@ -11,6 +11,7 @@ from fedcomp.check import report
 from fedcomp.cli.check import main
 from fedcomp.config.compose import compose
 from fedcomp.core.folders import CONF
+from fedcomp.provenance.checked import unchecked
 from fedcomp.provenance.code import source
 from tests.looped import looped
 from tests.thorough import thorough
@@ -176,6 +177,14 @@ def test_a_run_says_which_part_of_ones_own_has_not_passed(mine: str, monkeypatch
     assert "has not passed" not in said()
     Path(mine, "faulty_codec.py").write_text(f"{CODEC}# and more")
     assert line in said()
+
+
+def test_it_names_a_feedback_of_ones_own_and_not_the_codec(mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(mine)
+    dense = {"_target_": "fedcomp.compressor.dense.Dense"}
+    config = {"compressor": {**dense, "feedback": {"_target_": "faulty_codec.Own"}}, "downlink": dense}
+    (line,) = unchecked({**config, "algorithm": {}})
+    assert line.startswith("compressor: faulty_codec.Own has not passed fedcomp-check")
 
 
 @looped(

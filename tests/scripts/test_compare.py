@@ -79,6 +79,7 @@ def _own_codec(folder: Path, more: str = "") -> Path:
     "words, says",
     [
         (["rounds=3"], "rounds=3: rounds is the same for all methods of the table: leave it out"),
+        (["repeats=2"], "repeats is the same for all methods"),
         (["dataset@data=mnist"], "dataset is the same for all methods"),
         (["compressor=nope"], "compressor=nope is unknown"),
         (
