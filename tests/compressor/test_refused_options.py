@@ -81,7 +81,7 @@ DIMS = [
     (Wangni(k=13), 12, "k=13 is more than the D = 12 entries"),
     (CountSketch(k=9), 8, "k=9 is more than the D = 8"),
     (RandProj(k=9), 8, "k=9 is more than the D = 8"),
-    (RandProj(1e-4), 5000, "send 1 numbers, but 5000 entries in blocks of 1024 need 5, one each"),
+    (RandProj(1e-4), 5000, "fraction=0.0001 sends 1 numbers, but 5000 entries in blocks of 1024 need 5, one each"),
     (TopK(match_bits=0.1), 10, "match_bits=0.1 leaves 1 bits for 10 entries"),
     (TurboQuantProd(2, "gaussian"), 4097, r"residual=gaussian needs D\^2 draws.*residual=rotation.*D = 4097"),
     (Projection(num_projections=7, directions="orthonormal"), 6, "vectors of 6 entries have at most 6 orthonormal"),

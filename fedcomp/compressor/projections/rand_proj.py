@@ -104,8 +104,9 @@ class RandProj(Sparsifier):
         """Raise ValueError if k > D, or if there is not one number for each block."""
         k, num_blocks = self.num_sent(dim), -(-dim // self.block)
         if k < num_blocks:
+            given = f"fraction={self.fraction}" if self.k is None else f"k={self.k}"
             raise OptionError(
-                f"fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
+                f"{given} sends {k} numbers, but {dim} entries in blocks of "
                 f"{self.block} need {num_blocks}, one each: send more, or raise block"
             )
 
