@@ -8,17 +8,19 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from fedcomp.runtime.device_name import device_name
 from scripts.reproduce import estimate
 from scripts.reproduce.curves import draw_curves
-from scripts.reproduce.experiment import Ended, Experiment, report, run
+from scripts.reproduce.experiment import Command, Ended, Experiment, report, run
 from scripts.reproduce.history import strangers
 from scripts.reproduce.markdown import what_was_run
-from scripts.reproduce.order import PAPERS, further_seeds, ordered
+from scripts.reproduce.order import PAPERS, of_turn, ordered
 from scripts.reproduce.records import Folder
+from scripts.reproduce.sequences import run_sequences, to_do
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--budget", type=_hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
     parser.add_argument("--device", default="auto", help="of all runs, as fedcomp's device=: auto, cpu, cuda")
-    parser.add_argument("--at-once", type=_runs, default=1, metavar="N", help="runs of a grid at once on the device")
+    parser.add_argument(
+        "--at-once", type=_runs, default=1, metavar="N", help="runs of an experiment at once on the device"
+    )
     parser.add_argument("--estimate", action="store_true", help="print the hours at the paper's scale, run only trials")
     parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
@@ -55,8 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             return _status(ended)
     ended = Ended.FINISHED
     if not options.page_only and options.scale != "trial":
-        more = options_of(options.device, options.at_once)
-        ended = run_experiments(names, options.scale, options.outputs, place, deadline, more)
+        ended = run_experiments(names, options.scale, options.outputs, place, deadline, options.device, options.at_once)
     refusals = [name for name in names if not written(name, options.scale, place)]
     if refusals:
         return 1
@@ -102,30 +105,37 @@ def options_of(device: str, at_once: int) -> list[str]:
 
 
 def run_experiments(
-    names: Sequence[str], scale: str, outputs: Path, place: Path, deadline: float, more: Sequence[str] = ()
+    names: Sequence[str],
+    scale: str,
+    outputs: Path,
+    place: Path,
+    deadline: float,
+    device: str = "auto",
+    at_once: int = 1,
 ) -> Ended:
     """Run what is not finished, keep records and pictures; one seed of everything before the next seeds.
 
-    `more`: overrides of every run, as `options_of` gives them. Returns: the worst that became of a grid.
+    Returns: the worst that became of a grid.
     """
     records = Folder(place / "records")
     worst = Ended.FINISHED
+
+    def start(command: Command, share: int) -> Ended:
+        return run([*command, f"output_root={outputs}", *options_of(device, share)], deadline)
+
     for later in (False, True):
         for name, experiment in ordered(names):
-            folder, begun = outputs / experiment.folder(scale), False
-            for overrides in experiment.overrides(scale):
-                if further_seeds(overrides) is not later:
-                    continue
-                if not begun:
-                    experiment.prepare()
-                begun = True
-                worst = max(worst, run([*overrides, f"output_root={outputs}", *more], deadline))
-                records.update(experiment, folder)
-                if worst is Ended.STOPPED:
-                    return worst
-            if begun:
-                keep_pictures(experiment, folder, place)
-                written(name, scale, place)
+            folder = outputs / experiment.folder(scale)
+            sequences = to_do(of_turn(one, later) for one in experiment.sequences(scale))
+            if not sequences:
+                continue
+            experiment.prepare()
+            ended = run_sequences(sequences, at_once, start, partial(records.update, experiment, folder))
+            if ended is Ended.STOPPED:
+                return ended
+            worst = max(worst, ended)
+            keep_pictures(experiment, folder, place)
+            written(name, scale, place)
     return worst
 
 
@@ -215,4 +225,7 @@ def _hours(text: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(_status(Ended.STOPPED))

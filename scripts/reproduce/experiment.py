@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -13,6 +13,8 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
 from scripts.reproduce.clocks import ClockName, with_times
 
+Command = list[str]
+"""Overrides of `fedcomp`."""
 STOP_SECONDS = 600
 """How long a run may take from the signal to its end: it finishes its round and writes its state."""
 
@@ -81,8 +83,8 @@ class Experiment:
         """The commands as a page shows them, at the paper's scale: fewer, which together start the same runs."""
         return ", ".join(f"`fedcomp {command}`" for command in joined(self.commands))
 
-    def overrides(self, scale: str) -> list[list[str]]:
-        """Of each command, its overrides at `scale`, which is small or paper."""
+    def overrides(self, scale: str) -> Iterable[Command]:
+        """The commands at `scale`, which is small or paper."""
         if scale == "paper":
             return [command.split() for command in self.commands]
         if self.small is None:
@@ -92,7 +94,11 @@ class Experiment:
         kept = [[one for one in command.split() if one.split("=")[0] not in changed] for command in self.commands]
         return [list(one) for one in dict.fromkeys((*command, *more) for command in kept)]
 
-    def planned(self) -> Iterable[list[str]]:
+    def sequences(self, scale: str) -> list[Iterator[Command]]:
+        """The same commands in sequences that need not wait for each other."""
+        return [iter(self.overrides(scale))]
+
+    def planned(self) -> Iterable[Command]:
         """The commands at the paper's scale as far as they are known before any has run."""
         return self.overrides("paper")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from scripts.reproduce.clocks import clock_metric
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Command, Experiment
 from scripts.reproduce.records import Records
 from scripts.reproduce.same_bits_search import COMMITTED, next_rate
 
@@ -46,7 +46,7 @@ class Tuned(Experiment):
     rounds: int = field(kw_only=True)
     records: "Callable[[Tuned], Records]" = field(default=lambda tuned: COMMITTED[tuned], kw_only=True)
 
-    def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
+    def overrides(self, scale: str) -> Iterator[Command]:
         """All trials, then the first seed of every method, then the next seed."""
         if scale != "paper":
             yield from super().overrides(scale)
@@ -69,7 +69,7 @@ class Tuned(Experiment):
         own = [run for run in runs.where(label=label(method), seed=TRIAL) if run.about["state"] != "unfinished"]
         return {float(run.about[RATE]): -_or_infinite(run.last(LOSS)) for run in own}
 
-    def _trials(self, method: str) -> Iterator[list[str]]:
+    def _trials(self, method: str) -> Iterator[Command]:
         rates: Sequence[float] = self.rates
         tried: set[float] = set()
         while not tried.issuperset(rates):

@@ -1,9 +1,9 @@
 """In which order the experiments of all pages are run: what a reader wants first."""
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Command, Experiment
 
 PAPERS = (
     "fedscalar",
@@ -61,6 +61,6 @@ def ordered(papers: Sequence[str]) -> list[tuple[str, Experiment]]:
     return sorted(found, key=lambda one: FIRST.index(one[1].name) if one[1].name in FIRST else len(FIRST))
 
 
-def further_seeds(overrides: Iterable[str]) -> bool:
-    """Whether a command is of seeds after the first, which wait until every experiment has one."""
-    return any(word.split(",")[0] in ("seed=1", "seed=2") for word in overrides)
+def of_turn(commands: Iterable[Command], later: bool) -> Iterator[Command]:
+    """The commands of first seeds, or those of seeds after the first, which wait until every experiment has one."""
+    return (one for one in commands if any(word.split(",")[0] in ("seed=1", "seed=2") for word in one) is later)

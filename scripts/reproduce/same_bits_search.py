@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Command, Experiment
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits_rows import LADDER, ROWS, Row, with_base
 
@@ -65,21 +66,22 @@ class Search(Experiment):
         """The methods that can learn the task."""
         return [row for row in ROWS if self.task.classes or not row.by_class]
 
-    def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
+    def overrides(self, scale: str) -> Iterator[Command]:
         """Row by row: the trials of its rates and steps, then its runs."""
-        if scale != "paper":
-            return
-        for row in self.rows:
-            yield from self.commands_of(row)
+        return chain.from_iterable(self.sequences(scale))
 
-    def commands_of(self, row: Row) -> Iterator[list[str]]:
+    def sequences(self, scale: str) -> list[Iterator[Command]]:
+        """A row's trials and runs are one."""
+        return [self.commands_of(row) for row in self.rows] if scale == "paper" else []
+
+    def commands_of(self, row: Row) -> Iterator[Command]:
         """What of a row is to be run: after each command the records must have its runs, or nothing follows."""
-        given: list[list[str]] = []
+        given: list[Command] = []
         while (command := self.next_command(row)) and command not in given:
             given.append(command)
             yield command
 
-    def planned(self) -> Iterator[list[str]]:
+    def planned(self) -> Iterator[Command]:
         """Of each row what comes next, and after trials the runs with the middle of their rates and steps."""
         for row in self.rows:
             if command := self.next_command(row):
@@ -87,13 +89,13 @@ class Search(Experiment):
                 if f"seed={','.join(TRIALS)}" in command:
                     yield self._runs(row, LOCAL_STEPS[1], row.first_rates[1])
 
-    def _start(self, row: Row) -> list[str]:
+    def _start(self, row: Row) -> Command:
         return ["-m", *self.commands[0].split(), *row.words]
 
-    def _runs(self, row: Row, steps: int, rate: float) -> list[str]:
+    def _runs(self, row: Row, steps: int, rate: float) -> Command:
         return [*self._start(row), f"{row.rate}={rate:g}", f"{row.steps}={row.value(steps)}", f"seed={','.join(SEEDS)}"]
 
-    def next_command(self, row: Row) -> list[str]:
+    def next_command(self, row: Row) -> Command:
         """What of a row is to be run next: trials, or with the best of them its runs; nothing: all is there."""
         runs, start = self.records(self).where(label=row.label), self._start(row)
         short = [f"seed={','.join(TRIALS)}", "rounds=40", f"max_bits={self.task.max_bits / 4:g}", "eval_every=40"]

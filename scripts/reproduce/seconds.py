@@ -2,14 +2,14 @@
 
 # ruff: noqa: E501 (lines of a page)
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, variance
 
 from fedcomp.display import figure
 from scripts.reproduce.clocks import NETWORKS, clock_metric
 from scripts.reproduce.difference import ERRORS
-from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.experiment import Command, Experiment
 from scripts.reproduce.markdown import Cell, made_with, measured, picture, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES
@@ -32,6 +32,10 @@ class Timed(Experiment):
         """One command for all."""
         start = f"fedcomp -m {SEARCH.commands[0]}"
         return f"`{start} experiment/neighbours/method@_global_=…` with the rate and steps of each method"
+
+    def sequences(self, scale: str) -> list[Iterator[Command]]:
+        """No run waits for another."""
+        return [iter([command]) for command in self.overrides(scale)]
 
 
 def commands(search: Search, records: Records) -> list[str]:

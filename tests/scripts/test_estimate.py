@@ -12,7 +12,7 @@ from scripts.reproduce import __main__ as program
 from scripts.reproduce import estimate, fedavg_svrg
 from scripts.reproduce.estimate import Measured, Part
 from scripts.reproduce.experiment import Cut, Ended, Experiment
-from scripts.reproduce.order import FIRST, PAPERS, further_seeds, ordered
+from scripts.reproduce.order import FIRST, PAPERS, of_turn, ordered
 from tests.forked import Forked
 
 START = "dataset=digits num_clients=4 participation=uniform participation.num_participants=4 pictures=false name=tiny"
@@ -43,9 +43,7 @@ def test_one_seed_of_everything_comes_before_the_next_seeds(monkeypatch: pytest.
     monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", two)
     monkeypatch.setattr(program, "run", run)
     monkeypatch.setattr(program, "written", lambda *_: True)
-    ended = program.run_experiments(
-        ["fedavg_svrg"], "paper", tmp_path, tmp_path / "place", math.inf, program.options_of("cuda", 8)
-    )
+    ended = program.run_experiments(["fedavg_svrg"], "paper", tmp_path, tmp_path / "place", math.inf, "cuda", 8)
     assert ended is Ended.FINISHED
     wanted = [f"name={name} seed={seeds}" for seeds in ("0", "1,2") for name in ("a", "b")]
     assert [line.split(" output_root")[0] for line in started] == wanted
@@ -53,9 +51,9 @@ def test_one_seed_of_everything_comes_before_the_next_seeds(monkeypatch: pytest.
         line.endswith(" device=cuda launcher=joblib launcher.n_jobs=8 launcher.runs_per_gpu=8") for line in started
     )
     assert program.options_of("auto", 1) == []
-    for seeds, further in {"0": False, "0,1,2": False, "10": False, "10,11": False, "1": True, "2": True}.items():
-        assert further_seeds([f"seed={seeds}"]) is further, seeds
-    assert further_seeds(["seed=1,2"])
+    for seeds, further in {"0": False, "0,1,2": False, "10": False, "10,11": False, "1,2": True, "2": True}.items():
+        command = [f"seed={seeds}"]
+        assert [list(of_turn([command], later)) for later in (further, not further)] == [[command], []], seeds
 
 
 def test_a_trial_has_one_of_the_numbers_and_counts_them_all() -> None:
