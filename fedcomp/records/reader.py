@@ -95,6 +95,8 @@ class RunFiles:
                     f"{path} is no config of a run: {key} is {value!r}, but must be a whole number of {least} or more, "
                     "below 2^63"
                 )
+        if not isinstance(dataset := config.get("dataset") or {}, dict):
+            raise ValueError(f"{path} is no config of a run: dataset is {dataset!r}, but must be a mapping")
         return config
 
     def status(self) -> Status | None:

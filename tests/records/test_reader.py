@@ -161,12 +161,13 @@ def test_each_file_of_a_run_alone(make_run: MakeRun) -> None:
     assert files.provenance() is None
 
 
-@looped("key, value", [("rounds", None), ("eval_every", "x"), ("seed", [1]), ("rounds", True)])
+@looped("key, value", [("rounds", None), ("eval_every", "x"), ("seed", [1]), ("rounds", True), ("dataset", [1])])
 def test_the_config_of_another_program_is_no_runs(make_run: MakeRun, tmp_path: Path, key: str, value: object) -> None:
     make_run("topk", 3, [0.1, 0.9], config={key: value}, folder=f"{key}{value}")
     (run,) = read_runs([tmp_path / "outputs" / "demo" / f"{key}{value}"])
     assert run.state == "unreadable"
-    assert f"is no config of a run: {key} is {value!r}, but must be a whole number" in str(run.error)
+    kind = "mapping" if key == "dataset" else "whole number"
+    assert f"is no config of a run: {key} is {value!r}, but must be a {kind}" in str(run.error)
 
 
 def test_a_status_from_elsewhere_names_no_other_file(make_run: MakeRun) -> None:
