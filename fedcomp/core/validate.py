@@ -74,8 +74,10 @@ def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool
 
 
 def check_seed(name: str, value: object) -> None:
-    """Raise ValueError unless the seed is a whole number, 0 or more."""
+    """Raise ValueError unless the seed is a whole number, 0 or more, and below 2^63, as records hold it."""
     check_count(name, value, least=0)
+    if is_whole(value) and value >= 2**63:
+        raise OptionError(f"{name}={value} must be a whole number below 2^63")
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -34,6 +34,7 @@ OF_THE_RUN = [
     ("figures=[{name:a,y:[b],beside:[c,d]}]", "figure 'a': 2 beside for 1 y; give one a y"),
     ("'figures=[{name:\"a\nb\",y:[b]}]'", "figure 'a\\nb' contains '\\n'"),
     ("seed=-1", "seed=-1 must be a whole number, 0 or more"),
+    ("seed=9223372036854775808", "seed=9223372036854775808 must be a whole number below 2^63"),
     ("rounds=0", "rounds=0 must be a whole number, 1 or more"),
     ("rounds=many", "rounds=many must be a whole number"),
     ("max_bits=1e9x", "max_bits=1e9x must be a number"),
