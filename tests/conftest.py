@@ -17,6 +17,7 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 
 from fedcomp.core.accelerated import Verdicts, judged_by
+from fedcomp.random.numba_jit import _CompileNotice
 from tests.hidden_gpu import hide_gpu
 from tests.quick_compose import compose_quickly
 
@@ -26,6 +27,7 @@ torch.set_num_threads(1)
 # Autograd counts devices at its first gradient. Were a test's fake GPU among them, it would start threads, and no
 # process that is forked later could compute a gradient.
 torch.ones(1, requires_grad=True).sum().backward()
+_CompileNotice.said = True  # what a test logs does not depend on whether it is the first to compile
 
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:  # pytest was started by nohup or in the background of a script
