@@ -26,6 +26,7 @@ KEY = Key(("precision",))
 LOSS = loss_of("classification")
 CASES = {
     "perceptron": (Perceptron, lambda: mlp((20,), 10), (20,)),
+    "no biases": (Perceptron, lambda: mlp((20,), 10, bias=False), (20,)),
     "relu on logits": (Perceptron, lambda: mlp((20,), 10, hidden=(9,), relu_on_logits=True), (20,)),
     "convolutions": (Stacked, lambda: lenet5((1, 28, 28), 10), (1, 28, 28)),
     "batch norm": (Stacked, lambda: cnn4_bn((3, 16, 16), 10, std=0.1), (3, 16, 16)),

@@ -40,7 +40,7 @@ class Perceptron(Stacked):
         z, relu = values.pop().to(theta.dtype), self.denses[-1].relu
         loss, g_transposed = output_gradient(self.loss, relu, z, batch.y, batch.weight)
         parts = dense_backward(self.denses, views, values, g_transposed, self.products)
-        return Gradient(torch.cat(parts, 1), loss, batch.stats)  # cat promotes bfloat16 parts to float32
+        return Gradient(torch.cat(parts, 1).to(theta.dtype), loss, batch.stats)  # without biases all may be bfloat16
 
     @torch.no_grad()
     def batch_loss(self, theta: Tensor, batch: Batch, draws: StepDraws | None = None) -> tuple[Tensor, Tensor]:
