@@ -129,7 +129,7 @@ class ProjSpatial(AssumedCorrelation):
                 raise OptionError(
                     f"estimator.transform={self.transform} is unstable where n k / d is near 1: here {num} "
                     f"senders send {group.kept} numbers each of {group.padded}, {share:.2f}; take "
-                    "transform=avg, another fraction, or .allow_unstable=true"
+                    f"transform={'avg' if num > 2 else 'one'}, another fraction, or .allow_unstable=true"
                 )
 
     def _all_opposed(self, num: int) -> bool:

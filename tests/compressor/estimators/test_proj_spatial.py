@@ -119,6 +119,8 @@ def test_least_squares_near_one_is_refused_in_the_round() -> None:
         wanted = rf"transform=max is unstable where n k / d is near 1: .* {kept} numbers each of 32"
         with pytest.raises(ValueError, match=wanted):
             estimates(RandProj(k=kept), ProjSpatial("max"), x, 1)
+    with pytest.raises(ValueError, match="transform=avg is unstable .* here 2 senders .*; take transform=one, "):
+        estimates(RandProj(k=16), ProjSpatial("avg"), x[:2], 1)
     for kept in (6, 10):
         estimates(RandProj(k=kept), ProjSpatial("max"), x, 1)
     assert torch.isfinite(estimates(RandProj(k=8), ProjSpatial("max", allow_unstable=True), x, 1)).all()
