@@ -92,13 +92,16 @@ with another.
 def draw(folder: Folder, place: Path) -> None:
     """The pictures of all tasks with runs."""
     for search in SEARCHES:
-        draw_curves(of_choices(search, folder[search]), search.task, place / f"same_bits_{search.task.name}.png")
+        draw_curves(
+            _compared(of_choices(search, folder[search])), search.task, place / f"same_bits_{search.task.name}.png"
+        )
 
 
 def _searched(search: Search, records: Records) -> str:
     """A task's section."""
     task = search.task
     runs = of_choices(search, records)
+    several = _compared(runs)
     tried = [(row, own) for row in search.rows if (own := records.where(label=row.label))]
     missing = [row for row in search.rows if records and not runs.where(label=row.label)]
     ended = [row for row in missing if not replace(search, records=lambda _: records).next_command(row)]
@@ -111,16 +114,21 @@ def _searched(search: Search, records: Records) -> str:
 
 {results(runs, task, choice_columns(choices(search, records)))}
 
-{picture(runs, f"same_bits_{task.name}.png")}
+{picture(several, f"same_bits_{task.name}.png")}
 
-{leaders(runs, task, "in both directions", "bits/total", 1.0)}
+{leaders(several, task, "in both directions", "bits/total", 1.0)}
 
-{leaders(runs, task, "up, which is what counts where the downlink is free", "bits/uplink", 0.1)}
+{leaders(several, task, "up, which is what counts where the downlink is free", "bits/uplink", 0.1)}
 
 {_labels("Not yet run to the end", [row for row in missing if row not in ended])}
 {_labels("The trials, below, allow no choice", ended)}
 
 {trials_table(tried)}"""
+
+
+def _compared(runs: Records) -> Records:
+    """The runs, or none where they are all of one method, which is first in nothing."""
+    return runs if len(runs.values("label")) > 1 else replace(runs, runs=[])
 
 
 def _labels(what: str, rows: Sequence[Row]) -> str:

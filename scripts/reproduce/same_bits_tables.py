@@ -14,8 +14,9 @@ SHOWN_PLACES = 3
 
 
 def results(records: Records, task: Task, more: Sequence[tuple[str, Cell]] = ()) -> str:
-    """Of each method its accuracy in the last round, its place, and its bits; `more` columns behind them."""
-    shared = standing({label: _accuracies(records.where(label=label)) for label in records.values("label")}, task)
+    """Of each method its accuracy in the last round, its place among several, and its bits; `more` columns behind."""
+    scores = {label: _accuracies(records.where(label=label)) for label in records.values("label")}
+    shared = standing(scores, task) if len(scores) > 1 else []
     place = {label: f"{1 + sum(map(len, shared[:number]))}" for number, own in enumerate(shared) for label in own}
     last = len(place) + 1
 

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from fedcomp.display import figure
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits import SEARCHES, TASKS
+from scripts.reproduce.same_bits import SEARCHES, TASKS, _searched
 from scripts.reproduce.same_bits_picture import draw_curves, first_for_some_bits
 from scripts.reproduce.same_bits_rows import METHOD, NEIGHBOURS, ROWS, Row
-from scripts.reproduce.same_bits_search import ACCURACY, SEEDS, chosen, final, next_rate, trials
+from scripts.reproduce.same_bits_search import ACCURACY, SEEDS, Search, chosen, final, next_rate, trials
 from scripts.reproduce.same_bits_tables import by, places, standing
 from tests.looped import looped
 
@@ -52,6 +52,21 @@ def _trials(scores: dict[tuple[int, float], float | None], row: Row = FEDAVG) ->
         for (steps, rate), score in scores.items()
         for seed in (10, 11)
     ]
+
+
+def test_one_method_alone_is_first_in_nothing() -> None:
+    (search,) = (one for one in SEARCHES if one.task == DIGITS)
+    alone, two = (
+        _searched(search, replace(search.records(search), runs=[run for label in labels for run in _of(search, label)]))
+        for labels in (["SCAFFOLD"], ["SCAFFOLD", "TAMUNA"])
+    )
+    assert ["| SCAFFOLD |  |" in page for page in (alone, two)] == [True, False]
+    for shown in ("![", "| first |"):
+        assert [shown in page for page in (alone, two)] == [False, True]
+
+
+def _of(search: Search, label: str) -> list[Run]:
+    return search.records(search).where(label=label).runs
 
 
 def test_every_method_has_a_row_and_all_clients_count_alike() -> None:
