@@ -37,7 +37,7 @@ from scripts.reproduce.same_bits_rows import LADDER, METHOD, ROWS, Row, alike
 from scripts.reproduce.same_bits_search import COMMITTED, Search, last_accuracy
 from scripts.reproduce.same_bits_tables import leaders, results
 
-TASKS = {search.task.name: search for search in SEARCHES if COMMITTED[search]}
+TASKS = {search.task.name: search for search in SEARCHES if len(COMMITTED[search].values("label")) > 1}
 LIKE = {row.words[0].removeprefix(f"{METHOD}="): row for row in ROWS}
 OWN = "own"
 """The label of its runs, whatever name it has in the table."""
