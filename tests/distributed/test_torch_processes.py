@@ -1,10 +1,12 @@
 """Several real processes (gloo) make bit for bit the run that one makes, and end together."""
 
 import ast
+import contextlib
 import multiprocessing
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -22,23 +24,29 @@ from tests.left import assert_same_run, folder_of
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def _free_ports(num: int) -> tuple[int, ...]:
+    """Different ones: who is first in the next group would else find the store of the one before."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(num)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return tuple(probe.getsockname()[1] for probe in probes)
 
 
 def _start(work: Callable[..., None], size: int, folder: Path) -> tuple[int, Path]:
     """(size, folder) after `size` processes did this work."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.distributed.one_process"])
-    ports = tuple(_free_port() for _ in range(4))
+    ports = _free_ports(4)
     processes = [context.Process(target=work, args=(rank, size, ports, folder)) for rank in range(size)]
     for process in processes:
         process.start()
-    for process in processes:
-        process.join(timeout=480)
-        process.kill()  # one that still waits for another
+    left = {process.sentinel: process for process in processes}
+    while left and (ended := wait(left, timeout=480)) and not any(left.pop(one).exitcode for one in ended):
+        pass
+    for process in left.values():  # one that still waits for another
+        process.kill()
+        process.join()
     assert [process.exitcode for process in processes] == [0] * size
     return size, folder
 
