@@ -67,7 +67,7 @@ How methods are compared:
 - An accuracy is that of the last evaluation by so many bits, in the table that of the last round; mean ± sample
   standard deviation over the seeds. No best round is picked.
 - Methods share a place if their means differ by no more than {ERRORS:g} standard errors, those over the seeds and those
-  of a test set of that size together. With one seed there are no places.
+  of a test set of that size together. With one seed, or one method alone, there are no places.
 - A mean less than {100 * NEAR_CHANCE:g} points above chance has no place.
 - Rate and local steps ({steps} a round) are searched for each method on two other seeds, with a quarter of the bits
   and rounds. Rates are a factor of about 3 apart, and are added until the best has one on either side. A choice whose

@@ -30,7 +30,7 @@ class DenseLayer:
     relu: bool
 
     def views(self, theta: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Weights [M, out, in] and biases [M, 1, out] in the rows; cheaper than split, view and unsqueeze."""
+        """Weights [M, out, in] and biases [M, 1, out] in rows whose entries lie side by side: no split, no copy."""
         num_clients, row, base = theta.shape[0], theta.stride(0), theta.storage_offset()
         sizes = (num_clients, self.num_out, self.num_in)
         weights = theta.as_strided(sizes, (row, self.num_in, 1), base + self.weight)
