@@ -24,6 +24,7 @@ from fedcomp.config.comments import read
 from fedcomp.config.schema import PARTS
 from fedcomp.core.choices import FOLDERS, choices_of
 from fedcomp.core.folders import CONF, PACKAGE
+from fedcomp.core.validate import as_typed
 
 CONDITION = re.compile(r"(with|without) (\w+)(?:=([\w|.-]+))?: ")
 
@@ -59,9 +60,9 @@ class Condition:
         """What is wrong with an option of this full name and value, where the other one has the value `beside`."""
         other = f"{name.rpartition('.')[0]}.{self.option}"
         start = f"{name}={_text(value)} has no effect with {other}={_text(beside)}: leave it out, or "
-        if self.values:
-            return f"{start}take {other}={' or '.join(self.values)}"
-        return start + (f"give {other}" if self.given else f"take {other}=null")
+        if self.given and not self.values and beside is None:
+            return f"{start}give {other}"
+        return f"{start}take {other}={' or '.join(self.values) or ('true' if self.given else 'null')}"
 
 
 def check_effects(config: DictConfig) -> None:
@@ -119,7 +120,4 @@ def _select(content: Any, name: str, missing: object) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as it is typed."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else as_typed(value)

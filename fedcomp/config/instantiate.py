@@ -16,7 +16,7 @@ from fedcomp.core import choices
 from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import CONF
 from fedcomp.core.ranges import CheckedOptions
-from fedcomp.core.validate import OptionError, options_of
+from fedcomp.core.validate import OptionError, as_typed, options_of
 from fedcomp.provenance.code import OWN_MODULE
 from fedcomp.records.run_folder import VERSION
 
@@ -94,7 +94,7 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
     with options_of(group):
-        parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
+        parts = {name: build(part) if isinstance(part, DictConfig) else as_typed(part) for name, part in others.items()}
         named = OmegaConf.create({group: options})[group]  # within its group, so that types are named in full
         codec = build(named)
         check_kind(named, codec, Codec)

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedcomp.core.ranges import field_types, types_in
-from fedcomp.core.validate import did_you_mean, reads_as_number
+from fedcomp.core.validate import as_typed, did_you_mean, reads_as_number
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
@@ -78,7 +78,7 @@ def check_types(node: Any) -> None:
     """
     for name, value, wanted, or_null in _options(node):
         if wanted == {bool} and not isinstance(value, bool):
-            raise ValueError(f"{name}={value} must be true or false{or_null}")
+            raise ValueError(f"{name}={as_typed(value)} must be true or false{or_null}")
         if _number(wanted) and isinstance(value, str) and reads_as_number(bare := value.strip("'\" ")):
             raise ValueError(
                 f"{name}={value!r} is a string, but must be {_number(wanted)}{or_null}: write {name}={bare}, without "
@@ -93,7 +93,7 @@ def wrong_number(node: Any) -> str | None:
     """The error message for the first option that must be a number and is not one; None if there is none."""
     for name, value, wanted, or_null in _options(node):
         if _number(wanted) and not isinstance(value, (int, float)):
-            return f"{name}={value} must be {_number(wanted)}{or_null}"
+            return f"{name}={as_typed(value)} must be {_number(wanted)}{or_null}"
     return None
 
 
@@ -110,7 +110,7 @@ def _check_list(name: str, value: Any, entry_type: Any, or_null: str) -> None:
     if entries is None and isinstance(value, types):
         example = f"[{value}]"
     if entries is None or any(isinstance(one, bool) or not isinstance(one, types) for one in entries):
-        raise ValueError(f"{name}={value} must be a list{description}{or_null}, such as {name}={example}")
+        raise ValueError(f"{name}={as_typed(value)} must be a list{description}{or_null}, such as {name}={example}")
 
 
 def _options(node: Any) -> Iterator[tuple[str, Any, set[Any], str]]:

@@ -56,8 +56,10 @@ def check_choices(words: Iterable[str]) -> None:
             if key.startswith("~") and group.partition(".")[0] not in REMOVABLE:
                 raise ValueError(f"{word}: a run needs all its options: give another value with {key[1:]}=<value>")
             continue
-        if key.startswith("~") or (value == "null" and group != "downlink"):
-            raise ValueError(f"{word}: a run needs its {group}: choose another one with {group}=<name>")
+        if key.startswith("~") or "null" in value.split(","):
+            name = key.lstrip("~+")
+            needs = f"a run needs its {name.rpartition('@')[2]}: choose another one with {name}=<name>"
+            raise ValueError(f"{word}: {'a run has no experiment without it' if name == 'experiment' else needs}")
         if ".." in value.split("/") or value.startswith("/"):
             raise ValueError(f"{word}: {group} is chosen by the name of a YAML in a folder {group}/, not by a path")
 

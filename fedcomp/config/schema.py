@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.fingerprint import fingerprint
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_count, check_folder_name, check_interval, check_one_line, check_seed
+from fedcomp.core.validate import as_typed, check_count, check_folder_name, check_interval, check_one_line, check_seed
 from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
 
@@ -163,7 +163,7 @@ def check(config: RunConfig | DictConfig) -> None:
         if not isinstance(part, DictConfig):
             choice = {"downlink": "compressor@downlink"}.get(name, name)
             word = part if isinstance(part, str) and part else "<name>"
-            raise ValueError(f"{name}={part} is no part of a run: a part is chosen with {choice}={word}")
+            raise ValueError(f"{name}={as_typed(part)} is no part of a run: a part is chosen with {choice}={word}")
     for name in ("rounds", "repeats", "eval_every"):
         check_count(name, getattr(config, name))
     for name in ("num_clients", "threads", "chunk_size", "checkpoint_every"):

@@ -70,7 +70,14 @@ def check_choice(
 
 def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool) -> str:
     null = ", or null" if or_null else ""
-    return f"{name}={value} must be {allowed}{null}" + (f": {meaning}" if meaning else "")
+    return f"{name}={as_typed(value)} must be {allowed}{null}" + (f": {meaning}" if meaning else "")
+
+
+def as_typed(value: object) -> str:
+    """A value as on the command line: null, true, 0.03."""
+    return (
+        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+    )
 
 
 def check_seed(name: str, value: object) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.validate import as_typed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.loss import SOME_TOKENS, num_correct, squared_error
 
@@ -94,7 +95,7 @@ class PerClient:
 
     def __post_init__(self) -> None:
         if self.data not in ("test", "train"):
-            raise ValueError(f"evaluation.data={self.data} must be test or train")
+            raise ValueError(f"evaluation.data={as_typed(self.data)} must be test or train")
 
     def samples(self, dataset: Dataset, order: Tensor, sizes: np.ndarray) -> ClientSamples:
         """Who is judged by which samples.

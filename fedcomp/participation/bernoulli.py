@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_interval, check_seed, is_number, is_whole
+from fedcomp.core.validate import as_typed, check_interval, check_seed, is_number, is_whole
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 
@@ -135,7 +135,7 @@ def _plain(name: str, given: object) -> Probability:
                 )
         return tuple(float(probability) for probability in given)
     if not isinstance(given, (int, float)) or not _ascending(given):
-        raise ValueError(f"{name}={given} must be {ALLOWED}")
+        raise ValueError(f"{name}={as_typed(given)} must be {ALLOWED}")
     return float(given)
 
 

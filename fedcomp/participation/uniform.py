@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import is_whole
+from fedcomp.core.validate import as_typed, is_whole
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 
@@ -26,7 +26,7 @@ class Uniform(Participation):
         given = self.num_participants
         if not is_whole(given) or not 1 <= given <= num_clients:
             raise ValueError(
-                f"participation.num_participants={given} must be a whole number from 1 to "
+                f"participation.num_participants={as_typed(given)} must be a whole number from 1 to "
                 f"num_clients={num_clients}; take participation=full for all"
             )
 

@@ -44,7 +44,7 @@ def test_what_a_refusal_says() -> None:
         (lambda: check_count("n", 1.0, 2, "sides"), "n=1.0 must be a whole number, 2 or more: sides"),
         (lambda: check_interval("x", "many", "[-inf, inf]"), "x=many must be a number"),
         (lambda: check_count("n", 0.5, -math.inf), "n=0.5 must be a whole number"),
-        (lambda: check_count("n", True, or_null=True), "n=True must be a whole number, 1 or more, or null"),
+        (lambda: check_count("n", True, or_null=True), "n=true must be a whole number, 1 or more, or null"),
     ):
         with pytest.raises(ValueError, match="^[xn]=") as caught:
             call()
@@ -99,14 +99,14 @@ ALLOWED = [
 ]
 REFUSED = [
     ({"scale": "max"}, "part.scale=max must be one of mean, fixed"),
-    ({"scale": None}, "part.scale=None must be one of mean, fixed"),
+    ({"scale": None}, "part.scale=null must be one of mean, fixed"),
     ({"share": 0}, "part.share=0 must be a number in (0, 1], or null: a share"),
     ({"rate": 0}, "part.rate=0 must be a positive number, or null"),
     ({"alpha": 0}, "part.alpha=0 must be mean, or a positive number: a step"),
     ({"alpha": "max"}, "part.alpha=max must be mean, or a positive number: a step"),
-    ({"alpha": None}, "part.alpha=None must be mean, or a positive number: a step"),
+    ({"alpha": None}, "part.alpha=null must be mean, or a positive number: a step"),
     ({"bits": 9}, "part.bits=9 must be one of 8, 16: a width"),
-    ({"bits": True}, "part.bits=True must be one of 8, 16: a width"),
+    ({"bits": True}, "part.bits=true must be one of 8, 16: a width"),
     ({"free": "many"}, "part.free=many must be a number"),
     ({"rows": 1}, "part.rows=1 must be a whole number from 2 to 9: rows"),
     ({"rows": 10}, "part.rows=10 must be a whole number from 2 to 9: rows"),

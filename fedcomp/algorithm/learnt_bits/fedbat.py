@@ -38,7 +38,7 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, ParameterSubset, ParameterTensor
 from fedcomp.core.ranges import Within
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import as_typed, is_number
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer, Slots
 from fedcomp.wire import Field, Payload
@@ -84,7 +84,7 @@ class FedBAT(Algorithm):
         if self.alpha_min > self.alpha_max:
             raise ValueError(f"algorithm.alpha_min={self.alpha_min} must be at most alpha_max={self.alpha_max}")
         if self.alpha0 != "mean" and not (is_number(self.alpha0) and 0 < float(self.alpha0) < float("inf")):
-            raise ValueError(f"algorithm.alpha0={self.alpha0} must be mean, or a positive number")
+            raise ValueError(f"algorithm.alpha0={as_typed(self.alpha0)} must be mean, or a positive number")
         if not is_number(self.phi) or not 0 <= self.phi < 1 or (self.phi == 0 and self.alpha0 == "mean"):
             raise ValueError(
                 f"algorithm.phi={self.phi} must be in (0, 1), the share of steps before m is binarised (0 only with a "

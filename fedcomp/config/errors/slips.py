@@ -50,7 +50,7 @@ def elsewhere(name: str, value: str, config: Mapping[str, Any], folders: Sequenc
         return f"there is no option '{name}'; did you mean {' or '.join(f'{one}={value}' for one in meant)}?"
     for group in places if part in PARTS else places[1:]:
         having = [choice for choice, options in _choices(group, folders).items() if option in options]
-        if having:
+        if having and _has(config, group, "_target_"):
             first = min(having, key=lambda choice: (len(choice), choice))
             names = ", ".join(having[:LISTED]) + (", ..." if len(having) > LISTED else "")
             own, key = part_name(config[group]["_target_"]), "compressor@downlink" if group == "downlink" else group

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from fedcomp.core.ranges import Whole, checked
+from fedcomp.core.validate import as_typed
 from fedcomp.model.flat import draw
 from fedcomp.model.hf.folder import CONFIG, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
@@ -60,7 +61,7 @@ def network(
         ValueError: an option that is wrong or does not fit, a folder that cannot be read, or no library.
     """
     if train_head not in (True, False, "auto"):
-        raise ValueError(f"model.train_head={train_head} must be true, false or auto")
+        raise ValueError(f"model.train_head={as_typed(train_head)} must be true, false or auto")
     if adapter == "none" and dtype != "float32":
         raise ValueError(f"model.dtype={dtype} is of frozen weights, but model.adapter=none trains all: take float32")
     if vocab_size is None or task not in ("next_token", "classification"):

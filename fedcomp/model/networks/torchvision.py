@@ -11,7 +11,7 @@ from torch import nn
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import Whole, checked
-from fedcomp.core.validate import suggest
+from fedcomp.core.validate import as_typed, suggest
 from fedcomp.model.networks.cnn import image_shape
 
 
@@ -40,7 +40,8 @@ def classifier(
     channels, _, _ = image_shape("torchvision", input_shape, smallest=1)
     classifiers = models.list_models(module=models)
     if name not in classifiers:
-        raise ValueError(f"model.name={name} is none of torchvision's classifiers{suggest(str(name), classifiers)}")
+        known = suggest(str(name), classifiers)
+        raise ValueError(f"model.name={as_typed(name)} is none of torchvision's classifiers{known}")
     network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
     _take_channels(network, channels)
     for part in network.modules() if not dropout else ():

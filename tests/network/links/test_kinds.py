@@ -127,7 +127,7 @@ test_wrong_settings = refused(
             ({"down_bps": wrong}, r"network.down_bps=.* must .* in \(0, inf\]: in bit/s")
             for wrong in (0, -1, math.nan, "a")
         ),
-        ({"up_bps": True}, "network.up_bps=True must be a number"),
+        ({"up_bps": True}, "network.up_bps=true must be a number"),
         ({"rtt_s": -0.1}, "network.rtt_s=-0.1 must be a number, 0 or more: in seconds"),
         ({"seconds_per_gradient": math.nan}, "network.seconds_per_gradient=nan must be a number, 0 or more"),
         ({"start_s": math.inf}, "network.start_s=inf must be"),
