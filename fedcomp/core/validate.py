@@ -75,9 +75,9 @@ def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool
 
 def as_typed(value: object) -> str:
     """A value as on the command line: null, true, 0.03."""
-    return (
-        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_seed(name: str, value: object) -> None:

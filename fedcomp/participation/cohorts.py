@@ -9,6 +9,7 @@ from fedcomp.core.cohort import Cohort, listed
 from fedcomp.core.folders import name_of
 from fedcomp.participation.absent import WithoutAbsent
 from fedcomp.participation.contract import Participation
+from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.global_draws import KEYED, no_global_draws
 from fedcomp.random.keys import Key
@@ -106,7 +107,15 @@ def some_idle(participation: Participation, num_clients: int, rounds: int) -> bo
     """Whether a client may be left out of a round."""
     if isinstance(participation, WithoutAbsent) and any(participation.absent.values()):
         return True
-    return any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(rounds))
+    return any(
+        float(participation.inclusion(num_clients, index).min()) < 1 for index in _differing(participation, rounds)
+    )
+
+
+def _differing(participation: Participation, rounds: int) -> range:
+    """The rounds whose probabilities may differ: of a rule that never changes the first, of however many there are."""
+    rule = participation.drawn if isinstance(participation, WithoutAbsent) else participation
+    return range(1 if type(rule) in (Full, Uniform) else rounds)
 
 
 def cohort_size(participation: Participation, num_clients: int, rounds: int) -> int | None:
@@ -119,7 +128,7 @@ def cohort_size(participation: Participation, num_clients: int, rounds: int) -> 
 def largest_mean_squares(participation: Participation, importance: Tensor, rounds: int) -> float:
     """The largest `mean_squares` of all rounds. Rounds with equal probabilities have the same distribution."""
     first: dict[tuple[float, ...], int] = {}
-    for index in range(rounds):
+    for index in _differing(participation, rounds):
         first.setdefault(tuple(participation.inclusion(len(importance), index).tolist()), index)
     return max(mean_squares(participation, importance, index) for index in first.values())
 

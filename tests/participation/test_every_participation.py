@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.participation.absent import AbsentOfFile, WithoutAbsent
-from fedcomp.participation.cohorts import check_draws, cohort_size, some_idle
+from fedcomp.participation.cohorts import check_draws, cohort_size, largest_mean_squares, some_idle
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from tests.conformance import world
@@ -108,6 +108,15 @@ def test_those_of_the_file_are_left_out_of_their_rounds(tmp_path: Path) -> None:
     assert cohort_size(rule, 3, 3) is None
     with pytest.raises(ValueError, match="client 2 was absent from round 1, but num_clients=2"):
         rule.check(2)
+
+
+def test_a_rule_that_never_changes_is_asked_about_one_round_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rule in (Full, Uniform):
+        monkeypatch.setattr(
+            rule, "inclusion", lambda self, num, index=0: torch.full((num,), 1.0 if index == 0 else 0.5)
+        )
+    assert cohort_size(Full(), 3, 9) == cohort_size(WithoutAbsent(Full(), {}), 3, 9) == 3
+    assert largest_mean_squares(Uniform(3), EQUAL[:3], 9) == pytest.approx(1 / 3)
 
 
 NO_LIST = "is no list of absent clients"
