@@ -12,7 +12,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,7 +140,8 @@ def save(figure: Figure, path: Path) -> None:
     fonts = _in_serif(figure) if path.suffix == ".pgf" else rc_context({"pdf.fonttype": 42})
     with atomic_path(path) as temporary, fonts, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
+        with _laid_out(figure) if path.suffix == ".png" else nullcontext():
+            figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
     missing, crowded = set(), False
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))
@@ -157,6 +158,19 @@ def save(figure: Figure, path: Path) -> None:
         _WARNED.update(missing)
         letters = "".join(sorted(missing))
         print(f"pictures show boxes for {letters}: matplotlib has no font with them", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Within it the figure's layout is that for pixels, and drawn once: matplotlib draws all twice to lay it out."""
+    engine = figure.get_layout_engine()
+    if engine is not None and figure.axes:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
 
 
 @contextmanager

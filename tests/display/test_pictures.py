@@ -8,7 +8,7 @@ import pytest
 
 from fedcomp.display import figure, units
 from fedcomp.display.curve_plot import plot_curve
-from fedcomp.display.partition_plot import plot_partition
+from fedcomp.display.partition_plot import partition_figure, plot_partition
 from fedcomp.display.slowest_plot import MOST, plot_slowest
 from tests.looped import looped
 from tests.thorough import thorough
@@ -103,12 +103,20 @@ def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
     assert_drawn(tmp_path / "partition.png")
 
 
-def test_the_line_under_a_partition_is_within_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = []
-    monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
+def test_a_partition_that_was_drawn_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, first, again = np.arange(6).reshape(3, 2), tmp_path / "first.png", tmp_path / "again.png"
+    plot_partition(counts, first, title="kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(figure, "save", None)
+        plot_partition(counts, again, title="kept")
+    assert again.read_bytes() == first.read_bytes()
+    plot_partition(counts.reshape(2, 3), again, title="kept")
+    assert again.read_bytes() != first.read_bytes()
+
+
+def test_the_line_under_a_partition_is_within_the_picture() -> None:
     line = "mean label entropy of a client 0.461 nats (0.000 to 1.108); pooled 2.302"
-    plot_partition(np.ones((3, 2), int), tmp_path / "partition.png", below=line)
-    (picture,) = kept
+    picture = partition_figure(np.ones((3, 2), int), below=line)
     picture.draw_without_rendering()
     (shown,) = [text for text in picture.texts if "entropy" in text.get_text()]
     assert shown.get_text().split() == line.split()
