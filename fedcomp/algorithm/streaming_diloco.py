@@ -19,7 +19,7 @@ test model is the global one, which has a fragment's step from t on. Fragments a
 paper's are blocks of a transformer. What goes down is the outer step. With tau, a round's steps are in two parts with
 the merge between them, on the same batches as without.
 
-Shape legend: N workers, all take part, D parameters, d of a fragment, C running statistics.
+Shape legend: N workers, all take part, D parameters, C running statistics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -190,7 +190,7 @@ class StreamingDiLoCo(Algorithm):
         return new, {**clients_memory(uplink, cohort), **servers_memory(downlink, step)}
 
     def _merge(self, workers: Tensor, theta: Tensor, part: Fragment) -> Tensor:
-        """Workers' models [M, D] with the global fragment mixed in."""
+        """Workers' models [N, D] with the global fragment mixed in."""
         own, common = part.part.take(workers), part.part.take(theta)
         return part.part.put(workers, self.alpha * own + (1 - self.alpha) * common)
 

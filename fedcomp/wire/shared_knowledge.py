@@ -15,7 +15,7 @@ class SharedKnowledge:
         key: of the shared randomness of this message; draws are `key.bits(ids, n)` and so on, one row per client.
         ids: [M] int64 client numbers of the senders, one per row.
         layers: sizes of the parameter tensors in the vector, in order; they sum to D.
-        side_information: [M, D] such as a prior; None if there is none.
+        side_information: [M, D], or [1, D] for all rows, such as a prior; None if there is none.
         senders: [n] int64 all clients that send this message in this round, ascending, for codecs in which a message
             depends on the other senders; None: they are `ids`.
         seed: [M] or [1] int64, a seed per row or one for all rows, known from an earlier message, to draw from instead

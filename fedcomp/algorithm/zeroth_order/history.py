@@ -8,8 +8,7 @@ repeats all rounds from the first model, which follows from the run's seed. The 
 So the simulation has one model: what a client arrives at is the server's own. `verify` computes it all the same, and so
 does a client that is apart (`Link.client`): it keeps the model with which its last round began.
 
-Shape legend: N clients, M of the cohort, D parameters, H rounds that are kept, K steps, P directions a step, W = K P at
-the most.
+Shape legend: N clients, D parameters, H rounds that are kept, K steps, P directions a step, W = K P at the most.
 """
 
 from collections.abc import Callable
@@ -207,7 +206,7 @@ class Replay:
         return arrived, {"replay/rounds": mean, "replay/max": like.new_full((), max(repeated))}
 
     def _check(self, place: Place, history: History, missed: list[Step], since: int, walk: Walk) -> None:
-        """Whether a client that holds the model of round `since` arrives at the server's."""
+        """Assert that a client that holds the model of round `since` arrives at the server's."""
         arrived = history.theta, history.velocity
         for number in range(max(0, history.num_made - history.rounds), since):
             arrived = walk(arrived, history.step(number))

@@ -3,7 +3,7 @@
 The chunk size changes no draw, and no message but for rounding; how many threads and processes share the chunks changes
 no bit.
 
-Shape legend: M clients of the cohort, N clients in all.
+Shape legend: M clients of the cohort.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +37,11 @@ class Executor:
         key: names the round's draws.
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
         dtype: in which clients compute. Rows are float32 before and after, as messages are.
-        count: callback that receives the number of samples of each gradient.
+        count: callback that receives the component gradients of all clients together, after each `map_clients`.
         loop_runner: replays local loops as CUDA graphs, or None.
         group: the processes that share the chunks.
         batching: how clients go through their samples, from which the cost of a chunk is estimated; None: once.
-        count_each: callback that receives the component gradients of each client [M], an int if all computed as many,
-            after each `run` that had any.
+        count_each: as `count`, of each client: the cohort, and [M], or an int if all computed as many.
         may_fail: the caller catches errors of local work and continues in another way. If the work of one process
             fails, all processes then raise an error, so that none waits for it in a collective.
         results: of the clients trained so far; if the round fails, its error names a client whose result is not finite.

@@ -1,13 +1,12 @@
 """Local training loops captured as CUDA graphs and replayed every round, on static input tensors.
 
 On a GPU a small model's step is dozens of launches of a few microseconds each; replaying captured segments of the loop
-(`segments.py`, `cuda_graphs.py`) needs one launch for many steps. A replayed loop makes the same draws as
+(`segments.py`, `capture.py`) needs one launch for many steps. A replayed loop makes the same draws as
 `step_by_step`. Its steps are the same bit for bit if all clients make equally many steps with equally many
 samples; otherwise they differ by rounding. So do those of Adam on a GPU, whose learning rate is a tensor here and a
 number there.
 
-Shape legend: M clients of a chunk, R rows of a segment, S steps, K of them in a segment, B batch, D parameters,
-C running statistics, F coefficients of a step.
+Shape legend: M clients of a chunk, S steps, B batch, F coefficients of a step.
 """
 
 from __future__ import annotations
