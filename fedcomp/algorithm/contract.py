@@ -1,6 +1,6 @@
 """What a federated algorithm is, and what it sees of the world.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, K models.
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
 from abc import ABC, abstractmethod

@@ -13,7 +13,7 @@ Three ways down (`downlinks/downlink.py`):
 
 Compressors may predict (`updates/prediction.py`): CAFe, EF21, EF21-P.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
+Shape legend: N clients in all, D parameters, C running statistics.
 """
 
 from dataclasses import dataclass

@@ -16,8 +16,7 @@ Differs from the paper, where all clients take part: the server keeps the t_il o
 each client's own mean, so that all receive the same message; classes that nobody has sent are left out. And t_il is
 that of the model after local training, not a mean over its steps.
 
-Shape legend: M clients of the cohort, N clients in all, A clients at work, D parameters, C running statistics, B batch,
-L classes.
+Shape legend: M clients of the cohort, N in all, A at work, D parameters, C running statistics, L classes.
 """
 
 from collections.abc import Callable, Mapping

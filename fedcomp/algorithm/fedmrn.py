@@ -15,7 +15,7 @@ instead of one of 1,001 a layer; noise really comes from that seed alone. Correc
 the probability of the progressive mask; it shrinks the error's factor q by sqrt((S + 1) / (2 S)), not
 sqrt(sum tau^2 / S^3), and "unbiased" holds only as compressor/masked_noise.py says.
 
-Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked.
 """
 
 from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ client's Adam moments and number of steps live on from one of its rounds to the 
 scores are set anew. The paper counts H(f) bits a parameter, an entropy that is never coded; `coding: arithmetic` codes
 it, and counts what it writes.
 
-Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+Shape legend: M clients of the cohort, D parameters, d of them masked.
 """
 
 from dataclasses import dataclass, replace

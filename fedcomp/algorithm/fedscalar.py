@@ -11,7 +11,7 @@ The paper counts the uploaded scalars alone: no seeds, and nothing of the downli
 The step's noise is that of the projection, about d ||mean delta||^2 a round for L = 1, whatever the distribution:
 Rademacher vectors save the factor (d - 1) / (d + 1), not what Proposition 3.1 says (a test shows it).
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, L projections.
+Shape legend: N clients in all, L projections.
 """
 
 from dataclasses import dataclass, replace

@@ -14,7 +14,7 @@ program multiplies Delta, not u, by eta, which is the same while eta is constant
 
 Delta goes to all N clients, so that everybody keeps the model. Hashes are the run's: u and e live on.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, r rows, c columns.
+Shape legend: N clients in all, D parameters, r rows, c columns.
 """
 
 from dataclasses import dataclass, replace

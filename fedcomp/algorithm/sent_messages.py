@@ -1,7 +1,4 @@
-"""The messages of a round that go through compressors: their names, which their draws follow from, and memories.
-
-Shape legend: D entries of a vector.
-"""
+"""The messages of a round that go through compressors: their names, which their draws follow from, and memories."""
 
 from dataclasses import dataclass, field
 

@@ -15,8 +15,6 @@ each client has.
 
 Replays run in the process of the run: what a module keeps of the run outside of states and messages is there too, so
 that a value which is memoised once and read at the other end is not found here.
-
-Shape legend: M clients of the cohort, N clients in all, n samples.
 """
 
 import functools

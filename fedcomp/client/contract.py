@@ -1,6 +1,7 @@
 """What a local solver sees of its clients.
 
-Shape legend: M clients of a chunk, A <= M of them still at work, D parameters, C running statistics, B batch.
+Shape legend: M clients of a chunk, A <= M of them still at work, D parameters, C running statistics, B batch,
+O outputs, T the shape of one sample's targets, P models of a client.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """A gradient hook for a loss of one's own, of what the network gives for a batch: distillation, calibrated logits.
 
-Shape legend: M clients of a chunk, A of them still at work, D parameters, B batch, O outputs.
+Shape legend: A clients still at work, B batch, O outputs.
 """
 
 from collections.abc import Callable, Hashable

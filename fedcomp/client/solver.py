@@ -1,6 +1,6 @@
 """Local training: what every local solver has in common, and the loop that makes its steps.
 
-Shape legend: M clients of a chunk, A of them still at work, D parameters, C running statistics,
+Shape legend: M clients of a chunk, A of them still at work, N in all, D parameters, C running statistics,
 F coefficients of a step.
 """
 

@@ -24,7 +24,7 @@ The gradient hook is asked at both points with the same batch, the same running 
 BatchNorm does the same in both. Running statistics move with the steps alone, as in SGD. BatchNorm makes a batch's
 gradient depend on who else is in it: mu~ is then no longer exactly the mean of what it replaces.
 
-Shape legend: M clients of a chunk, D parameters.
+Shape legend: M clients of a chunk.
 """
 
 from collections.abc import Iterator

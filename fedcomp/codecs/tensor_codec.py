@@ -2,7 +2,7 @@
 
 A message names neither its codec nor its step: both ends know them, as in a simulation. Draws are named by seed, step
 and sender, with the names of a run's uplink: the messages are those of a run with this seed, whose round is the step
-and whose client is the sender. Shape legend: M senders of a step, N senders in all, D entries of a tensor.
+and whose client is the sender. Shape legend: N senders in all, D entries of a tensor.
 """
 
 import math

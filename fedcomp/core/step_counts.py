@@ -1,6 +1,6 @@
 """How many samples every client of a chunk takes in every step of its local training, known to the host.
 
-Shape legend: M clients of a chunk, A of them still at work, S steps.
+Shape legend: M clients of a chunk, S steps.
 """
 
 from dataclasses import dataclass

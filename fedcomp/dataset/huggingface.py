@@ -4,7 +4,7 @@
 only read, and nothing is downloaded. What a model sees follows from the type of the column `input`: pictures, the bytes
 of texts, or, of several columns, a table.
 
-Shape legend: n samples, L bytes of a window.
+Shape legend: L bytes of a window.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ chunks are those of one process, and what is gathered is bytes, so a run is the 
 processes. Algorithms and codecs know nothing of them: every process makes the same round, with the same keyed draws, on
 the same rows.
 
-Shape legend: M clients of the cohort, R of them trained by one process.
+Shape legend: R clients of the cohort, trained by one process.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ has test samples of its own; here a client's are those of its owner where the da
 classes in the client's proportions. Given its class a sample of a partition by classes is drawn alike for all clients,
 so that this is the accuracy to be expected on a client's own data. It costs no more than the accuracy of each class.
 
-Shape legend: N clients, n samples, B batch, G groups of samples, O outputs.
+Shape legend: N clients, n samples, B batch, G groups of samples.
 """
 
 import logging

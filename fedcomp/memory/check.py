@@ -3,7 +3,7 @@
 A run whose coarse upper estimate is far below the free memory fits, and one whose lower estimate is above it does not.
 Between the two, tiny rounds of the run decide (`probe.py`).
 
-Shape legend: M clients of the cohort, N clients in all, D parameters.
+Shape legend: M clients of the cohort, D parameters.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The contract of a model: flat rows of parameters in, losses and gradients out, for many clients at once.
 
 Shape legend: M clients (rows), A of them still at work, D parameters, C running statistics (BatchNorm), B batch, O
-outputs, T the shape of one sample's targets.
+outputs, T the shape of one sample's targets, S steps; of samples F features, or H height, W width and C channels.
 """
 
 import copy

@@ -3,7 +3,7 @@
 Parameters with `requires_grad=False` are frozen: a base that all clients share. They are in neither vector, are never
 sent, and lie once on a device.
 
-Shape legend: M clients, D trained parameters, C running statistics.
+Shape legend: D trained parameters, C running statistics.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """The loss of each task, one number a sample, and the test metrics that follow from it.
 
-Shape legend: M clients, B batch, O outputs, T the shape of one sample's targets, n test samples; for segmentation K
-classes, H height, W width, A outputs that a network has in training.
+Shape legend: M clients, B batch, O outputs, T the shape of one sample's targets, L positions, n test samples, S sums;
+for segmentation K classes, H height, W width, A outputs that a network has in training.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """What the search for the fastest forms (`simulation/autotune`) needs of a model: of each convolution, and of several
 clients at once.
 
-Shape legend: M clients at once, B batch.
+Shape legend: M clients at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -13,7 +13,7 @@ The server needs all messages up before it sends again, so a round of several ex
 last is not waited for: clients wait for it when they next need it. `fedcomp/network/` has no state but this clock, and
 run and replay fold the same integers with the same operations, so that their times are the same bits.
 
-Shape legend: N clients.
+Shape legend: N clients, M of the cohort.
 """
 
 from dataclasses import dataclass, field

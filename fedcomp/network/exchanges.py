@@ -4,7 +4,7 @@ A phase is a maximal run of legs down, of work, or up; the bits of a client in i
 and its statistics are one transfer. A new exchange begins where a down or work phase follows an up phase, since the
 server needs all messages up before it sends again.
 
-Shape legend: M clients of the cohort, N clients in all.
+Shape legend: M clients of the cohort, N clients in all, L rows of a leg.
 """
 
 from collections.abc import Iterator

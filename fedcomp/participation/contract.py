@@ -1,6 +1,6 @@
 """The contract of a participation: which clients take part in a round, and with what weight.
 
-Shape legend: N clients, M in the cohort.
+Shape legend: N clients.
 """
 
 from abc import ABC, abstractmethod

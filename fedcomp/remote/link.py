@@ -2,7 +2,7 @@
 
 Every process makes every round with the same keyed draws. So all know the order of messages, their senders and their
 layouts; what differs is what a process knows of their values. The rows of a client are right in its own process and,
-once they came up, in the server's. Shape legend: M clients of the cohort (rows).
+once they came up, in the server's.
 """
 
 from dataclasses import replace

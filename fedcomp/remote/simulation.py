@@ -1,8 +1,7 @@
 """A simulation's rounds, made by a server process and client processes that share nothing but config and seed.
 
 Server and clients execute the same `Algorithm.round`. A client trains its own row and has copies of it in the place of
-all others; the server trains nobody, and has a trial on zeros there. No process has samples of another. Shape legend: M
-clients of the cohort, N clients in all.
+all others; the server trains nobody, and has a trial on zeros there. No process has samples of another.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Test metrics of the models that an algorithm deploys.
 
-Shape legend: K models, D parameters, C running statistics, S sums of a task, G groups of the clients' samples, N'
-clients that are judged.
+Shape legend: K models, D parameters, C running statistics, B batch, O outputs, S sums of a task, G groups of the
+clients' samples, N' clients that are judged.
 """
 
 import functools

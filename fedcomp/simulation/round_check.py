@@ -1,6 +1,6 @@
 """What an algorithm must return of a round, one's own too, asked in the first round with clients; and the models of it.
 
-Shape legend: M clients of the cohort, K models, D parameters, C running statistics.
+Shape legend: M clients of the cohort, N in all, K models, D parameters, C running statistics.
 """
 
 from collections.abc import Iterable, Mapping

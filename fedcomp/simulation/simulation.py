@@ -1,4 +1,4 @@
-"""Federated rounds: who takes part, the algorithm's round, the ledger. Shape legend: D parameters, C statistics."""
+"""Federated rounds: who takes part, the algorithm's round, the ledger. Shape legend: N clients."""
 
 import functools
 from collections.abc import Mapping

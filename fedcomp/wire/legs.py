@@ -4,7 +4,7 @@ The ledger adds bits up; the clock of a network (`fedcomp/network/`) needs to kn
 they are sent. Legs are kept only where somebody asks for them. An amount that depends on data stays a tensor on its
 device until the rounds since the last evaluation are read together, so keeping legs does not synchronise with a GPU.
 
-Shape legend: M clients of the cohort, N clients in all, L rows of a leg (M, or the number of clients listed).
+Shape legend: M clients of the cohort, L rows of a leg (M, or the number of clients listed).
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ f_i(x) = (x - b_i)^T H_i (x - b_i) / 2 for n = 7 clients and d = 40 entries, H_i
 orthogonal matrix, e_i from 0.02 to 1 (condition 50), b_i standard normal; start 0. A seed chooses the problem.
 Rounds to 1e-8 of the squared distance from the start, which tests compare with, are those of a program in float64.
 
-Shape legend: N clients, M of a chunk, P models of each, D entries, K steps.
+Shape legend: N clients, M of a chunk, P models of each, D entries.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Agents with linear least squares of their own, small enough to know everything about them.
 
-Shape legend: N agents, L_n rows of agent n, D features, S steps, M agents of a chunk, B batch.
+Shape legend: L_n rows of agent n, D features, S steps, M agents of a chunk, B batch.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Frozen tensors (`requires_grad=False`): a base that all clients share, in every form of a model.
-
-Shape legend: M clients, D trained parameters, B batch.
-"""
+"""Frozen tensors (`requires_grad=False`): a base that all clients share, in every form of a model."""
 
 import copy
 from collections.abc import Callable

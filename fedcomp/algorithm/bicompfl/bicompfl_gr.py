@@ -12,7 +12,7 @@ bit tells the clients whether to propose new blocks, which the paper does not co
 Corrected: a relay by broadcast has to carry all M streams, which the paper counts as M - 1; XORs of neighbours really
 need M - 1 (`relay: xor`). Ragged last blocks are counted. Needs every client in every round, as in the paper.
 
-Shape legend: M = N clients, D parameters, d of them masked, C running statistics, B blocks.
+Shape legend: M clients, D parameters, d of them masked, C running statistics.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,7 @@ A client that took part in round t holds the model with which that round began. 
 parts that rounds t, t + 1, ... have changed. The first model follows from the run's seed and costs nothing. So the
 simulation has one model; a client that is apart (`Link.client`) keeps its own.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, P parts.
+Shape legend: N clients in all, D parameters, P parts.
 """
 
 from collections.abc import Collection

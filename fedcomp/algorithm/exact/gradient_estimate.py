@@ -20,7 +20,7 @@ with DASHA 4 to 16 times as much still converged on quadratics.
 a = 0 would keep the first error for ever; a = 1 with an unbiased C_i diverges. EF21 is DASHA's recursion with a = 1 and
 a codec that only shrinks.
 
-Shape legend: n clients, all take part, D parameters, C running statistics (0).
+Shape legend: n clients, all take part, D parameters.
 """
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ p = sqrt((1 + 2 omega)(1 + omega_av)(1 - (1 - gamma mu / 2)^2)).
 
 Biased codecs are not covered; one with `omega` given by hand is let through (Top-k with omega=0 did converge).
 
-Shape legend: n clients, all take part, D parameters, C running statistics (0).
+Shape legend: n clients, all take part, D parameters.
 """
 
 import math

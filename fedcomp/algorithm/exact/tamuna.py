@@ -19,7 +19,7 @@ The second message down is needed: a client that learns xbar+ of its own round o
 authors' Flower baseline, has sum h_i != 0, and the limit is wrong or it diverges. That program also bounds chi with c
 for n, which is larger and faster (`algorithm.chi`).
 
-Shape legend: c clients of the cohort, n clients in all, D parameters, C running statistics (0).
+Shape legend: c clients of the cohort, n clients in all, D parameters.
 """
 
 import math

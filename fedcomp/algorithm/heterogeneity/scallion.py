@@ -19,7 +19,7 @@ Differs from the paper: where clients differ in their numbers of steps (epochs),
 sends in 32 bits, and the server takes their mean for K, as in FedNova; M is the size of the cohort also where clients
 take part by coin. The theorem wants alpha of about 1 / (4 (1 + omega)); 1 / (1 + omega) converged where it was tried.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
+Shape legend: M clients of the cohort, N clients in all, C running statistics.
 """
 
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ Flips that kappa leaves out keep m_g: the mean moves by less than it was trained
 a cosine to kappa_final. The paper puts the filter's bytes into a grey image (PNG), which saves what empty cells take,
 4 to 12 %; that is left out.
 
-Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+Shape legend: M clients of the cohort, d masked parameters.
 """
 
 from collections.abc import Mapping

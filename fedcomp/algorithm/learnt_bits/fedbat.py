@@ -16,8 +16,8 @@ count by their samples, not by their mini-batches. BatchNorm's scale, shift and 
 Departs from what one may expect: entries beyond alpha have no gradient (alpha_0 = mean |m| leaves 42 % of a Gaussian m
 there), and c is the derivative of a linear loss only.
 
-Shape legend: M clients of the cohort, A of them at work, D parameters, d of them binarised in L tensors, C running
-statistics. Trained rows are [M, D + 2 L]: m, with changes of the dense columns among it; lambda; ln alpha_0.
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them binarised in L tensors.
+Trained rows are [M, D + 2 L]: m, with changes of the dense columns among it; lambda; ln alpha_0.
 """
 
 from dataclasses import dataclass, replace

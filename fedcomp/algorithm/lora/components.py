@@ -4,7 +4,8 @@ Component j of an adapted matrix is row j of A and column j of B. Rows of parame
 what a client does not have is 0 in both factors where it trains, and so are the gradients: they stay 0, whatever the
 local solver.
 
-Shape legend: M clients of the cohort, D parameters, C running statistics, K adapted matrices, n entries of a message.
+Shape legend: M clients of the cohort, N in all, D parameters, C running statistics, K adapted matrices, n entries of a
+message.
 """
 
 import functools

@@ -12,7 +12,7 @@ and is the base, whatever A is. In a client's first step B_i is 0, so that A has
 
 Differs from the program: local optimisers begin anew in every round.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, d of them in A, C running statistics.
+Shape legend: N clients in all, D parameters, d of them in A, C running statistics.
 """
 
 from dataclasses import dataclass

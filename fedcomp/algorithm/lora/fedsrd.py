@@ -16,8 +16,8 @@ below 1e-3 of the largest are cut in B^+ and A^+, which would otherwise be unbou
 is 0, B^+ is 0 too, and its first round changes nothing, so that ours begins with B. The paper's full text was not at
 hand. Ours: at least one entry of a factor is sent, and the cut of singular values.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, n entries of a factor; of a
-matrix o outputs, i inputs, r rank, R columns of a stack.
+Shape legend: M clients of the cohort, N clients in all, D parameters, n entries of a factor; of a matrix o outputs,
+i inputs, r rank.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ theta - theta_0 instead, for the same bits, and for none in the first round that
 run's seed. The mask is that of the flat vector, head included. The masked model is tested, as in the program, whose
 mask then is that of the last download and here of the next; the whole model's metrics are `whole/...`.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
+Shape legend: D parameters, C running statistics.
 """
 
 from dataclasses import dataclass, replace

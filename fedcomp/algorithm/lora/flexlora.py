@@ -13,8 +13,8 @@ unless the server keeps them (`residual`, ours): it adds them to the next sum, a
 Papers' full texts were not at hand: the side that has the singular values is our choice. A component of U and V may
 change its sign or its place from round to round, so that a client's moments would mean nothing: they begin anew.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, K adapted matrices; of one
-o outputs, i inputs, r rank, e kept components beyond it; E the sum of e (o + i).
+Shape legend: N clients in all, D parameters, C running statistics, K adapted matrices; of one o outputs, i inputs,
+r rank, e kept components beyond it; E the sum of e (o + i).
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ here it is that of least squares, ours, in closed form (`ridge` is lambda):
 
 It removes what of E lies in the rows of A. The paper's full text was not at hand.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics; of a matrix r rank.
+Shape legend: M clients of the cohort, D parameters.
 """
 
 from dataclasses import dataclass

@@ -11,9 +11,6 @@ first: while it is 0, A has no gradient. (The paper has the alternation; the ord
 that have changed since it last took part, one if that was in the last round (`downlinks/missed_parts.py`). What is
 trained beside the adapters, such as a head, is trained and sent with either half. Local optimisers begin anew in every
 round.
-
-Shape legend: M clients of the cohort, N clients in all, D parameters, d of the part that is trained, C running
-statistics.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ first q = max(1, floor(gamma r)): A' [r - q, i] and B' [o, r - q]. It trains wit
 and goes on with rank q where ||A'||_F ||B'||_F is smaller after its training than before. What it sends up begins with
 its new ranks, ceil(log2(r_max + 1)) bits a matrix. The paper's full text was not at hand: rule and norm are recalled.
 
-Shape legend: M clients of a cohort or chunk, A of them at work, D parameters, K adapted matrices.
+Shape legend: M clients of a cohort or chunk, D parameters, K adapted matrices.
 """
 
 from dataclasses import dataclass

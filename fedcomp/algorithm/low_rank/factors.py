@@ -9,7 +9,8 @@
 
 A mean of trained factors is then the mean of what they stand for, except for ab.
 
-Shape legend: A clients, N entries of a tensor, F trained numbers of all tensors, X fixed ones, d entries of all.
+Shape legend: A clients, N entries of a tensor, F trained numbers of all tensors, X fixed ones, d entries of all,
+R blocks of s^4 entries.
 """
 
 import math

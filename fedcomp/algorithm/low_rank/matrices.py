@@ -1,6 +1,6 @@
 """Which weight matrices a low-rank method compresses, and where their factors lie in its messages.
 
-Shape legend: M rows (clients), D parameters, d of them compressed; of a matrix m outputs, n inputs, r rank.
+Shape legend: M rows (clients), d compressed parameters; of a matrix m outputs, n inputs, r rank.
 """
 
 from collections.abc import Sequence

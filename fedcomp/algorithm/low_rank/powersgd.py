@@ -20,8 +20,8 @@ sends it again later. U_k is the change of any local training; the paper's is a 
 `mode=independent` is ours: each client sends own orthonormal P_k and Q_k = M_k^T P_k in one exchange, and the mean, of
 rank up to M r, goes down dense.
 
-Shape legend: M clients of the cohort, N clients in all, D parameters, d of them in compressed matrices, C running
-statistics, r rank; of a matrix m outputs, n inputs. In the equations M and M_k are matrices, not the cohort's size.
+Shape legend: M clients of the cohort, N clients in all, D parameters, d of them in compressed matrices, r rank; of a
+matrix m outputs, n inputs. In the equations M and M_k are matrices, not the cohort's size.
 """
 
 import logging

@@ -4,7 +4,7 @@ M. Egger, R. Bitar, A. Wachter-Zeh, N. Weinberger, D. Gunduz, "BiCompFL: stochas
 bi-directional compression", 2025 (arXiv:2502.00206). Where it is silent, defaults are those of its predecessors' public
 programs (FedPM and KLMS): theta_0 = sigma(N(0, 1)), weights +-e / sqrt(fan_in), gradients times theta, clamp 0.01.
 
-Shape legend: M clients of the cohort, D parameters, d of them masked, B blocks.
+Shape legend: M clients of the cohort, D parameters, d of them masked.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,7 @@ B. Isik, F. Pase, D. Gunduz, T. Weissman, M. Zorzi, "Sparse random networks for 
 learning", ICLR 2023 (arXiv:2209.15328). Clients train scores over frozen weights from the server's theta
 (masks/training.py) and send masks; counts of the masks that came since the last reset are the posterior's.
 
-Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+Shape legend: M clients of the cohort, N in all, D parameters, d of them masked, C running statistics.
 """
 
 import math

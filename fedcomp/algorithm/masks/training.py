@@ -12,7 +12,7 @@ takes the gradient at the weights w * m, and passes it to the scores straight th
 What comes back is q = sigma(s) after the last step. Columns that are not masked (scale and shift of normalisation
 layers) stay as they are, or are trained as weights beside the scores.
 
-Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
+Shape legend: M clients of the cohort, A of them at work, D parameters, C running statistics.
 """
 
 from dataclasses import dataclass, replace

@@ -14,7 +14,7 @@ the entries keeps it over all centres together. A cluster that nobody has a poin
 are K data points of clients drawn at random, sent up as they are in the first round in which somebody takes part;
 nothing bounds a diverging estimate, as in the paper.
 
-Shape legend: M clients of the cohort, A of a chunk still at work, N clients in all, K clusters, F features, B batch.
+Shape legend: M clients of the cohort, A of a chunk still at work, K clusters, F features, B batch.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@ The simulation of D. Jhunjhunwala et al., "Leveraging spatial and temporal corre
 NeurIPS 2021, appendix B, algorithm 1, for any compressor: nothing is learnt, nothing is sent down, and the squared
 error is averaged over the rounds so far.
 
-Shape legend: M clients of the cohort, N clients in all, D entries of a vector.
+Shape legend: M clients of the cohort, D entries of a vector.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ shares of the samples, so that the mean of all A_i is that of the whole data. Wh
 model's choice (`model.centre`). Where a downlink is lossy it carries the step to the new vector, and both ends bring
 the result back to length 1.
 
-Shape legend: M clients of the cohort, A of a chunk still at work, N clients in all, D = F features, B batch.
+Shape legend: M clients of the cohort, A of a chunk still at work, D features, B batch.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """A model in fragments of whole parameter tensors, each of which is sent in messages of its own.
 
-Shape legend: M rows, D parameters, d of a fragment.
+Shape legend: M rows, d parameters of a fragment.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -1,6 +1,6 @@
 """For methods whose clients hold models of their own, and add to them at once what compression left out.
 
-Shape legend: M = N clients (all take part), D parameters.
+Shape legend: M clients (all take part), D parameters.
 """
 
 from dataclasses import dataclass

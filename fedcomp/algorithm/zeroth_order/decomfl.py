@@ -22,7 +22,7 @@ scalars once, up to its last participation: the downlink is about N / m times th
 leave out. The paper counts two numbers for each scalar of the rounds that are repeated.
 
 Shape legend: M clients of the cohort, A of them in a chunk, N clients in all, D parameters, C running statistics, K
-steps, P directions a step.
+steps, P directions a step, G of them at once.
 """
 
 from collections.abc import Iterator

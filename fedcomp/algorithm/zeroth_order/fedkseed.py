@@ -21,8 +21,8 @@ which the sum is not the path. A step that `clip` skips is sent as 0, which the 
 The paper counts 32 bits for each number of the pairs, and 32 K + 32 down; here an index takes ceil(log2 K) bits, and
 the probabilities of Pro are sent too.
 
-Shape legend: M clients of the cohort, A of them in a chunk, N clients in all, D parameters, C running statistics, K
-directions of the pool, S local steps (tau), G directions at once.
+Shape legend: M clients of the cohort, A of them in a chunk, D parameters, C running statistics, K directions of the
+pool, S local steps (tau).
 """
 
 import logging

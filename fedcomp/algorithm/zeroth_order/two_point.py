@@ -7,7 +7,7 @@ With E[z z^T] = I, E[g z] is the gradient up to O(mu^2) either way (Y. Nesterov,
 minimization of convex functions", Foundations of Computational Mathematics 2017). Both losses of a difference are of
 the same samples and dropout masks, and in float64: at mu = 1e-3 what is left is the rounding of a float32 network.
 
-Shape legend: A clients at work, D parameters, G directions at once.
+Shape legend: A clients at work, D parameters, C running statistics, G directions at once, R streams of directions.
 """
 
 import math

@@ -17,7 +17,8 @@ No d x d matrix is decomposed where n k < d: T(S)^+ G^T = G^T (a I + g K)^-1 wit
 the Gram matrix K = G G^T, whose block (i, l) is w_il at i's rows XOR l's rows, w_il the transform of the product of
 their signs. Entries of K and S are whole numbers over d, so they are exact. Weights other than 1/n enter as n w_i y_i.
 
-Shape legend: n senders, b blocks, c entries of a padded block (the paper's d), k numbers sent of it, m = min(n k, c).
+Shape legend: n senders, D entries, b blocks, c entries of a padded block (the paper's d), k numbers sent of it,
+m = min(n k, c).
 """
 
 import functools

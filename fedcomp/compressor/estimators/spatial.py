@@ -18,7 +18,7 @@ the estimate stays unbiased. It costs no bits. The first round takes avg.
 The paper's proof conditions on M_j >= 1 in words (lemma 2, A.2); the sums that it uses, and that are right, are those
 of 1 + Bin(n - 1, p). With the zero-truncated binomial the estimate would be biased.
 
-Weights other than 1/n enter as n w_i x_i. Shape legend: M = n senders, D entries.
+Weights other than 1/n enter as n w_i x_i. Shape legend: n senders, D entries.
 """
 
 import functools

@@ -18,7 +18,7 @@ so the error does not go to zero, and it grows exponentially where (1/p - 1) sum
 estimate is sum_i w_i (1 - sent_ij / p) b_j plus what does not depend on b, and the mean square of this factor is
 (1/p - 1) sum_i w_i^2 whatever the weights sum to. With random cohorts it is the mean over cohorts that counts.)
 
-Shape legend: M senders, N clients, D entries, n entries sent.
+Shape legend: N clients, D entries, n entries sent.
 """
 
 import math

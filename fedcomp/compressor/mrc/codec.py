@@ -3,7 +3,7 @@
 BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q. `SharedKnowledge.side_information` is
 the prior that both ends have, as thresholds (`thresholds.py`). A message has n_s B ceil(log2 n_IS) bits.
 
-Shape legend: M senders, D entries, B blocks, R = n_s repetitions.
+Shape legend: M senders, P priors (1 or M), D entries, B blocks, R = n_s repetitions.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ Compiled kernels run where they agree with `reference.py` (on a CPU numba's, on 
 same log odds, all give the same indices bit for bit. Two devices may differ in the last bit of a logarithm, so in the
 log odds and, rarely, in an index. Decoding gives the same bits everywhere.
 
-Shape legend: M senders, P priors (1 or M), S streams (1 or M), D entries, n of a piece, B blocks, R = n_s repetitions.
+Shape legend: M senders, D entries, n of a piece, B blocks, R = n_s repetitions.
 """
 
 from collections.abc import Callable, Iterable

@@ -6,8 +6,7 @@
 
 Everything is integer arithmetic (`fixed_point.py`), so all implementations and devices agree on every index.
 
-Shape legend: M senders, P priors (1 or M), S streams (1 or M), n coordinates, B blocks, K = n_IS candidates,
-R repetitions.
+Shape legend: M senders, C of them at once, n coordinates, B blocks, K = n_IS candidates, R repetitions.
 """
 
 from dataclasses import replace

@@ -3,8 +3,8 @@
 Thresholds, log odds, the table of Gumbel noise (64 KiB, which stays in the cache) and indices are in memory. The
 kernels use integer operations and one conversion of an integer to float32, so indices are those of the reference.
 
-Shape legend: M rows (clients), D coordinates, B blocks, K = n_IS candidates, R repetitions, C = COLUMNS rows that share
-candidates, L = LANES candidates (or coordinates, in decoding) at once.
+Shape legend: M rows (clients), D coordinates, B blocks, R repetitions, C = COLUMNS rows that share candidates,
+L = LANES candidates (or coordinates, in decoding) at once.
 """
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
 

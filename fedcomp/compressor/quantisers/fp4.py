@@ -6,8 +6,6 @@ scale would round small updates to zeros. Here the scale s = max |x| of a parame
 0 and +-s, s/2, ..., s/64. Rounding is to the nearest (arithmetic midpoints, ties up; the largest entry is exact, so
 that a message only shrinks what is left), or stochastic between neighbours (unbiased). Its error is that of about 3
 bits of EDEN whatever the distribution of entries: 0.038 of ||x||^2 to the nearest, 0.082 stochastic.
-
-Shape legend: M senders, D entries, L blocks with a scale of their own.
 """
 
 from dataclasses import dataclass

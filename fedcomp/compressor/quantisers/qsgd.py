@@ -11,7 +11,7 @@ expectation and FedPAQ counts fixed widths; here the levels are written in one o
     elias   the paper's code: distances between levels that are not zero, signs, magnitudes
     auto    elias or the shorter of the other two, row by row; one bit says which
 
-Shape legend: M senders, D entries, L blocks with a norm of their own.
+Shape legend: D entries.
 """
 
 import math

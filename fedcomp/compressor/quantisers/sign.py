@@ -5,8 +5,6 @@ fixes SignSGD", ICML 2019, which minimises ||x - a sign(x)||^2: what is left is 
 sign(0) = +1, so that one bit is enough. The papers count 1 bit an entry; the scales are counted here.
 With a fixed scale a message carries at most `value` an entry, so with feedback=error the memory of what is left out
 grows without bound wherever updates are larger; EF21 (algorithm/bicompfl/bicompfl_cfl.py) stays bounded.
-
-Shape legend: M senders, D entries, L parameter tensors.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ With c = clip(u, -a, a): the mean is c, and E||C(u) - u||^2 = sum (a^2 - c^2) + 
 (d - 1) ||u||^2. With `fixed` a message carries at most a an entry, so with feedback=error the memory of what is left
 out grows without bound wherever updates are larger. The papers count 1 bit an entry; the scales are counted here.
 
-Shape legend: M senders, D entries, L blocks with a scale of their own.
+Shape legend: M senders, L blocks with a scale of their own.
 """
 
 from dataclasses import dataclass

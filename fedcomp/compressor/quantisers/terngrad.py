@@ -6,7 +6,7 @@ E||C(u) - u||^2 = s ||u||_1 - ||u||^2. The paper clips entries at 2.5 standard d
 is biased towards small values and therefore off here unless asked for; s is the largest entry that is left, not the
 threshold. It counts log2(3) bits an entry; trits in bytes take 1.6, and the scales are counted.
 
-Shape legend: M senders, D entries, L blocks with a scale of their own.
+Shape legend: M senders, d entries of a block.
 """
 
 import math

@@ -18,7 +18,7 @@ than 1 %, but the entries of a Hadamard rotation have no such density either. Th
 R is a randomised Hadamard transform, as in their code, but nothing is padded (`rotation.py`), and normalisation, scale
 and choice of entries are by piece. The limits of one rotation are those that `drive.py` states.
 
-Shape legend: M senders, D entries, P pieces, c entries of a piece.
+Shape legend: M senders, D entries, P pieces.
 """
 
 import math

@@ -5,8 +5,7 @@
     unfolded  every patch as a column (im2col), then one batched matrix product
     streamed  one plain convolution a client, side by side on streams of a GPU; elsewhere looped
 
-Shape legend: M clients, B batch, C channels, O output channels, H height, W width, K values of a patch, L patches,
-G = M times the convolution's own groups.
+Shape legend: M clients, B batch, C channels, O output channels, H height, W width.
 """
 
 from dataclasses import dataclass, replace

@@ -4,7 +4,7 @@ Its frozen layers see one batch [M B, ...]; only adapters and a trained head kno
 by batched products. As nothing in such a network mixes places of a batch, the gradient of the sum of the clients'
 losses by the rows [M, D] is every client's own. Ordinary autograd does it, so any layer works that torch has.
 
-Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+Shape legend: M clients, D parameters, B batch.
 """
 
 import torch

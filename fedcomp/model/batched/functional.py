@@ -1,6 +1,6 @@
 """Any `nn.Module` over rows of parameters, by `torch.func`: the fallback, slower than stacked layers.
 
-Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+Shape legend: M clients, A of them at work, D parameters, C running statistics, B batch, O outputs.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Any module over batches with empty places: BatchNorm that leaves them out, and a test that nothing else reads them.
 
-Shape legend: D parameters, C running statistics or channels, B batch, O outputs.
+Shape legend: C running statistics or channels, B batch, O outputs.
 """
 
 import functools

@@ -5,7 +5,7 @@ would add up alone: patches are cut into pieces, and their sums are added. Colum
 nothing but patches is copied.
 
 Shape legend: M clients, B batch, C channels, O output channels, H height, W width, k a side of the kernel, L patches of
-a sample, K values of a patch, G = M times the convolution's own groups, S pieces.
+a sample, K values of a patch, G = M times the convolution's own groups.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 E. J. Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022. First values: A uniform on
 +-1/sqrt(i), as Kaiming's uniform with a = sqrt(5), B = 0; so the first outputs are those of the frozen layer.
 
-Shape legend: M clients, B batch, L positions, i inputs, o outputs, r rank.
+Shape legend: M clients, B batch, i inputs, o outputs, r rank.
 """
 
 import math

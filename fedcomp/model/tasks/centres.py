@@ -1,4 +1,4 @@
-"""Cluster centres, the parameters of k-means. Shape legend: K centres, F features (all values of a sample), B batch."""
+"""Cluster centres, the parameters of k-means. Shape legend: K centres, F features (all values of a sample)."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""An estimate of the mean of all vectors, for mean estimation. Shape legend: F entries of a vector, B batch."""
+"""An estimate of the mean of all vectors, for mean estimation. Shape legend: F entries of a vector."""
 
 import math
 from collections.abc import Iterable

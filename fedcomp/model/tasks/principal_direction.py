@@ -1,6 +1,6 @@
 """The principal direction of the data, a unit vector, for power iteration.
 
-Shape legend: n samples, F features (all values of a sample), B batch.
+Shape legend: n samples, F features (all values of a sample).
 """
 
 import math

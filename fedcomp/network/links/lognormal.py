@@ -3,8 +3,6 @@
 rate = m exp(sigma z) with median m; the setting is the spread rho = q90 / q10, sigma = ln rho / (2 z_0.9). The two
 rates of a client are correlated: z_u = c z_d + sqrt(1 - c^2) z'. Draws depend on client and `network.seed` alone, so
 that the same clients take part in every method, seed, repetition and number of clients of a comparison.
-
-Shape legend: N clients.
 """
 
 import math

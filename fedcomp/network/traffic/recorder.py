@@ -3,7 +3,7 @@
 Between evaluations nothing is read: bits that depend on data stay tensors. With an evaluation, those of all rounds
 since the last one go to the host in one copy, which is launched before the evaluation's own and so is there first.
 
-Shape legend: N clients, R repetitions.
+Shape legend: N clients.
 """
 
 from collections.abc import Callable, Iterator, Sequence

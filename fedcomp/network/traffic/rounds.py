@@ -4,7 +4,7 @@ Legs of one phase (down, work, up), kind and receivers are added up, in the orde
 the layout decides are one number in the template; bits that depend on data vary. Gradients are one number where all
 clients compute as many, a row of the template where the cohort has all clients, and else vary.
 
-Shape legend: M clients of the cohort, N clients in all, L rows of a leg.
+Shape legend: M clients of the cohort, L rows of a leg.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A chunk of clients with their data, as a method's local work receives it.
 
-Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters, O outputs.
+Shape legend: M clients of a chunk, A of them still at work, N clients in all, S steps, B batch, O outputs.
 """
 
 from collections.abc import Iterator, Sequence

@@ -4,7 +4,7 @@ After a round, all processes have the same ledger and the same metrics of all cl
 is evaluated or saved. A repetition is computed by one process alone, with the keys that it has in a single process, and
 what is gathered is bytes. So a study is the same bit for bit for any number of processes.
 
-Shape legend: R repetitions, M clients of a repetition's cohort.
+Shape legend: R repetitions.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ so a resumed study is the same bit for bit. The state is the method's, with the 
 If repetitions run one after another and are at least as many as the processes, each process runs some of them
 (`shared.py`); otherwise the processes share the clients, as in a single run.
 
-Shape legend: R repetitions, K models of each, D parameters, C running statistics.
+Shape legend: R repetitions, K models of each, D parameters.
 """
 
 import functools

@@ -9,7 +9,7 @@ A method that reads a number back, needs client numbers on the host, has bits th
 messages, or sends real bytes, raises an error inside vmap. A method that takes padding rows for clients has a wrong
 result. `study.py` detects both before the first round.
 
-Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, D parameters.
+Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, K models, D parameters.
 """
 
 import warnings

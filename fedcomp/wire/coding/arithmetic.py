@@ -9,7 +9,7 @@ ceil(sum c / 2^20) + 1 bits, which exceeds the entropy by at most 2^-19 bits per
 needs more (its rounding costs less than 2^-23 bits per entry) and pads to this length, so `bits` is exact everywhere.
 Coding is sequential, so `write` and `read` copy entries and bits to the host and back.
 
-Shape legend: M rows (senders), n entries a row.
+Shape legend: n entries a row.
 """
 
 import functools

@@ -2,7 +2,7 @@
 
 What is decoded has the law that the theory gives: of scalar blocks, of a posterior that is the prior, of the noise.
 Keys are fixed, standard errors are measured; tests name faults that, planted, they were seen to catch. Diagnostics are
-held to their definitions. Shape legend: B repetitions of one block, s entries, K candidates.
+held to their definitions. Shape legend: B repetitions of one block, s entries.
 """
 
 import math

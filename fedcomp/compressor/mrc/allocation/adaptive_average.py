@@ -4,7 +4,7 @@ A client requests new blocks if the mean divergence of its blocks differs from t
 than the factor phi. Then each client proposes s_i = clip(round(kappa d / sum of its divergences), smallest, longest),
 and the server broadcasts the rounded mean. The paper specifies neither phi nor the kind of mean.
 
-Shape legend: M clients, D entries, B blocks.
+Shape legend: M clients.
 """
 
 from dataclasses import dataclass

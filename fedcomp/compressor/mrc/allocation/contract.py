@@ -12,7 +12,7 @@ and every message is counted. kappa is the capacity of a block, to which its div
 (`capacity: nats`), as the coder needs it. `capacity: bits` takes log2 n_IS for it, the length of an index: blocks 1.44
 times as long, above what they can carry. The paper does not say which (docs/results/bicompfl.md compares their bits).
 
-Shape legend: M clients, D entries, B blocks.
+Shape legend: M clients, D entries.
 """
 
 import math

@@ -10,7 +10,7 @@ up in rotated coordinates and rotates back once.
 Here nothing is padded, and each piece of the rotation has its own norm, as EDEN's. The rotation is drawn from the run's
 names, which all have, so its seed is not sent; h is the sender's own. Errors of senders are independent given R.
 
-Shape legend: M senders, D entries, P pieces, c entries of a piece, H shared numbers, X codes, J jumps.
+Shape legend: M senders, D entries, P pieces, c entries of a piece, X codes.
 """
 
 from dataclasses import dataclass

@@ -3,7 +3,8 @@
 Everything else (GPUs, other types of numbers) is computed by `Stacked` or `Perceptron`, the slow twins, whose results
 are the same but for rounding.
 
-Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, O outputs.
+Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, F features, X values of a sample,
+O outputs.
 """
 
 from functools import partial

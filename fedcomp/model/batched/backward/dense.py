@@ -4,7 +4,7 @@ z_l = a_{l-1} W_l^T + b_l, a_l = relu(z_l) or z_l; backwards g = dL/dz_l gives d
 dL/da_{l-1} = g W_l. Logits are held as [M, O, B]: torch's softmax over a middle axis is four times as fast as over a
 last axis of ten.
 
-Shape legend: M clients, D parameters, B batch, F features, O outputs.
+Shape legend: M clients, B batch, F features, O outputs.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 In float32 on a CPU, small ones are compiled (`compiled_network.py`).
 
-Shape legend: M clients, D parameters, B batch, F features, O outputs.
+Shape legend: M clients, D parameters, B batch, O outputs.
 """
 
 import torch

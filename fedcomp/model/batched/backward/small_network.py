@@ -1,7 +1,4 @@
-"""Which chains of layers are small networks: blocks of few channels or none, then dense layers.
-
-Shape legend: C, H, W channels, height and width.
-"""
+"""Which chains of layers are small networks: blocks of few channels or none, then dense layers."""
 
 import platform
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ channel, ky, kx) in that order. So every CPU computes the same bits, and tiles m
 All arrays are flat float32, but for uint16 `masks` (O, H', W', 16 samples each, positions of a window): bit i is set
 where the gradient of sample i goes to that position.
 
-Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
+Shape legend: C input channels, O output channels, H height, W width, B batch.
 """
 
 from typing import Any
