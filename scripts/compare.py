@@ -20,15 +20,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from fedcomp.config import schema
 from fedcomp.config.compose import compose
+from fedcomp.config.effects import check_effects
+from fedcomp.config.factory import build_simulation
 from fedcomp.provenance.code import code_parts
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.runtime.command import exit_status
-from scripts.reproduce.experiment import Ended, run
+from scripts.reproduce.experiment import Ended, pass_on_signals, run
 from scripts.reproduce.markdown import spread
 from scripts.reproduce.records import Folder, Records, Run
 from scripts.reproduce.same_bits import SEARCHES, choice_columns, choices, of_choices, trials_table
@@ -80,10 +84,14 @@ def _compare(given: argparse.Namespace) -> int:
         records=lambda search: Folder(place)[search],
     )
     for command in search.commands_of(row):
-        ended = run(command, math.inf)
+        try:
+            ended = run(command, math.inf)
+        except KeyboardInterrupt:
+            ended = Ended.STOPPED
         Folder(place).update(search, given.outputs / name)
         if ended is Ended.STOPPED:
-            raise ValueError("it was stopped; the same command goes on")
+            over = len(Folder(place)[search].where(state="finished"))
+            raise ValueError(f"stopped with {over} runs at their end; the same command goes on")
     records = Folder(place)[search]
     tried = trials_table([(replace(row, label=given.label), records)])
     runs = of_choices(search, records, [row])
@@ -102,11 +110,13 @@ def _compare(given: argparse.Namespace) -> int:
 def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str | None) -> tuple[Row, str]:
     """The method that these overrides make of another, and a fingerprint of its options and its code.
 
-    Raises ValueError: they change what is the same for all methods, or are none of fedcomp's.
+    Raises ValueError: they change what is the same for all methods, or a run would refuse them.
     """
     for word in overrides:
         if _part(word) in SAME_FOR_ALL:
             raise ValueError(f"{word}: {_part(word)} is the same for all methods of the table: leave it out")
+        if _part(word) == "output_root":
+            raise ValueError(f"{word}: give {word.replace('output_root=', '--outputs ')} instead")
     config = compose([*search.commands[0].split(), base.words[0], *overrides], config_dir)
     for option, what in ((base.rate, "--rate"), (base.steps, "--steps")):
         if not isinstance(OmegaConf.select(config, option), int | float):
@@ -114,6 +124,9 @@ def own_row(search: Search, base: Row, overrides: Sequence[str], config_dir: str
     began = float(OmegaConf.select(config, base.rate))
     if began <= 0:
         raise ValueError(f"{base.rate}={began:g}, from which the search begins, must be above 0")
+    schema.check(config)
+    check_effects(config)
+    build_simulation(config, torch.device("cpu"))  # what a run would refuse is refused before there are eighteen
     middle = min(LADDER[1:-1], key=lambda one: abs(math.log(one / began)))
     searched = tuple(f"{option}=" for option in (base.rate, base.steps))
     words = [word for word in overrides if not word.startswith(searched)]
@@ -156,4 +169,5 @@ def _tables(others: Search, runs: Records, label: str, choice: tuple[int, float]
 
 
 if __name__ == "__main__":
+    pass_on_signals()
     sys.exit(main())

@@ -15,7 +15,7 @@ from types import ModuleType
 from fedcomp.runtime.device_name import device_name
 from scripts.reproduce import estimate
 from scripts.reproduce.curves import draw_curves
-from scripts.reproduce.experiment import Command, Ended, Experiment, report, run
+from scripts.reproduce.experiment import Command, Ended, Experiment, pass_on_signals, report, run
 from scripts.reproduce.history import strangers
 from scripts.reproduce.markdown import what_was_run
 from scripts.reproduce.order import PAPERS, of_turn, ordered
@@ -225,6 +225,7 @@ def _hours(text: str) -> float:
 
 
 if __name__ == "__main__":
+    pass_on_signals()
     try:
         sys.exit(main())
     except KeyboardInterrupt:

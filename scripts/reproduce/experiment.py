@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from types import FrameType
 
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun
@@ -15,8 +16,8 @@ from scripts.reproduce.clocks import ClockName, with_times
 
 Command = list[str]
 """Overrides of `fedcomp`."""
-STOP_SECONDS = 600
-"""How long a run may take from the signal to its end: it finishes its round and writes its state."""
+_running: set[subprocess.Popen] = set()
+"""What `run` has started and waits for."""
 
 
 class Ended(IntEnum):
@@ -151,18 +152,34 @@ def run(overrides: Sequence[str], deadline: float) -> Ended:
         return Ended.STOPPED
     print(f"fedcomp {' '.join(overrides)}", flush=True)
     process = subprocess.Popen([sys.executable, "-m", "fedcomp", *overrides])
+    _running.add(process)
     try:
         status = process.wait(left)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.wait(STOP_SECONDS)
+        process.wait()
         return Ended.STOPPED
     except KeyboardInterrupt:
-        process.wait(STOP_SECONDS)  # Ctrl-C reaches the whole group
+        process.wait()  # it finishes its round and writes its state
         raise
+    finally:
+        _running.discard(process)
     if status < 0 or status > 128:
         return Ended.STOPPED
     return Ended.FAILED if status else Ended.FINISHED
+
+
+def pass_on_signals() -> None:
+    """From now on a signal to this process alone, Ctrl-C's or that of `kill`, stops what `run` has started too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    for process in tuple(_running):
+        process.terminate()  # ignored where Ctrl-C has reached it, as it does the whole group
+    raise KeyboardInterrupt
 
 
 def report(folder: Path, out: Path) -> None:

@@ -53,5 +53,5 @@ def run_sequences(
         try:
             wait(found, return_when=FIRST_EXCEPTION)
         finally:
-            stopped.set()  # after Ctrl-C what runs has had the signal too, and ends with its state
+            stopped.set()  # what runs has had the signal too, and ends with its state
     return max(one.result() for one in found)

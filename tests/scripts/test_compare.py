@@ -86,6 +86,9 @@ def _own_codec(folder: Path, more: str = "") -> Path:
             ["--rate", "client.alpha"],
             "--rate client.alpha is no number of this method: give --rate the name of the option",
         ),
+        (["output_root=there"], "output_root=there: give --outputs there instead"),
+        (["compressor=topk", "compressor.fraction=2"], "compressor.fraction=2 must be a number in (0, 1]"),
+        (["client.lr_final=0.1"], "client.lr_final=0.1 has no effect with client.schedule=constant"),
         (["--label", "FedAvg"], "the table has a row of that name"),
     ],
 )
@@ -103,6 +106,21 @@ def test_a_method_without_a_row_is_told_why(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(compare, "run", lambda words, deadline: Ended.FAILED)
     assert compare.main(["digits", "--outputs", str(tmp_path)]) == 2
     assert "no run came to its first test" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_what_stands(commands: list[list[str]], tmp_path: Path, monkeypatch, capsys) -> None:
+    whole = compare.run
+
+    def stopped(words: list[str], deadline: float) -> Ended:
+        whole(words, deadline)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "run", stopped)
+    assert compare.main(["digits", "compressor=dense", "client.lr=0.08", "--outputs", str(tmp_path)]) == 2
+    over = len(COMMITTED[DIGITS].where(label="FedAvg", seed="10")) + len(
+        COMMITTED[DIGITS].where(label="FedAvg", seed="11")
+    )
+    assert capsys.readouterr().err == f"error: stopped with {over} runs at their end; the same command goes on\n"
 
 
 @pytest.mark.thorough

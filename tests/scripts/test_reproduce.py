@@ -1,6 +1,7 @@
 """`make reproduce`: commands, budget, records, and pages that hold no figure but those of the records."""
 
 import importlib
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from scripts.reproduce import __main__ as program
 from scripts.reproduce import fedavg_svrg, markdown, printed
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.difference import all_above, difference, none_below
-from scripts.reproduce.experiment import Ended, Experiment, joined, run
+from scripts.reproduce.experiment import Ended, Experiment, joined, pass_on_signals, run
 from scripts.reproduce.records import Folder, Records, Run
 from tests.config.test_configs import _compose
 from tests.looped import looped
@@ -190,6 +191,33 @@ def test_a_signal_stops_and_a_failure_does_not(status: int, ended: Ended, monkey
     found = program.run_experiments(["fedavg_svrg"], "small", tmp_path, tmp_path / "place", time.monotonic() + 60)
     assert found is ended
     assert len(started) == (2 if ended is Ended.STOPPED else 3)
+
+
+@looped("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_this_process_alone_stops_what_it_runs(number: signal.Signals, monkeypatch) -> None:
+    class Process:
+        def __init__(self, command: list[str]) -> None:
+            pass
+
+        def wait(self, timeout: float | None = None) -> int:
+            if not told:
+                signal.raise_signal(number)
+            return 143
+
+        def terminate(self) -> None:
+            told.append(number)
+
+    told: list[signal.Signals] = []
+    monkeypatch.setattr("scripts.reproduce.experiment.subprocess.Popen", Process)
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        pass_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            run(["x=1"], time.monotonic() + 60)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert told == [number]
 
 
 @pytest.mark.slow
