@@ -120,7 +120,11 @@ def _sizes(bars: Axes, samples_N: np.ndarray) -> None:
     """One horizontal bar per client, with its number if there are few clients, else with an axis."""
     clients = np.arange(len(samples_N))
     few = len(samples_N) <= MAX_NUMBERED
-    bars.barh(clients, samples_N, height=0.7 if few else 1.0, color="#A9B4C0", linewidth=0)
+    if few:
+        bars.barh(clients, samples_N, height=0.7, color="#A9B4C0", linewidth=0)
+    else:  # one shape: a bar of its own takes half a millisecond, also where there are 20,000
+        edges = np.stack((clients - 0.5, clients + 0.5), axis=1).ravel()
+        bars.fill_betweenx(edges, np.repeat(samples_N, 2), color="#A9B4C0", linewidth=0)
     figure.style(bars, "samples", "")
     bars.grid(False)
     bars.set_xlim(0, max(1, samples_N.max()) * (1.5 if few else 1.05))
