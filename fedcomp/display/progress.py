@@ -51,12 +51,12 @@ class Progress:
         self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
-        """`round` rounds are complete; redraws only if a redraw is due."""
-        self._round = round
+        """`round` rounds are complete; redraws only if a redraw is due, and the round's evaluation has not been shown."""
+        shown, self._round = self._round == round and not self._pending, round
         now = perf_counter()
         if self._paced is None:
             self._paced = round, now
-        if now >= self._due:
+        if now >= self._due and not shown:
             self._draw()
 
     def evaluated(self, record: Metrics) -> None:

@@ -70,6 +70,18 @@ def test_an_evaluation_that_reads_as_the_one_before_is_shown(clock: Clock) -> No
     assert run("normal", clock, seconds=1.0)[-2] == "round 20/20  accuracy 50.00 %  1.24 Mbit"
 
 
+def test_a_round_whose_evaluation_was_shown_is_not_shown_again_after_a_long_save(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress("normal", stream) as progress:
+        progress.start(0, 20)
+        for round in (10, 20):
+            clock.now += 6.0
+            progress.evaluated({**RECORD, "round": round})
+            clock.now += 6.0
+            progress.advance(round)
+    assert [line[:11] for line in stream.getvalue().splitlines()] == ["round 10/20", "round 20/20"]
+
+
 def test_the_first_round_which_compiles_is_no_pace(clock: Clock) -> None:
     stream = io.StringIO()
     with Progress("normal", stream) as progress:
