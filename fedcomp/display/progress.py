@@ -51,7 +51,7 @@ class Progress:
         self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
-        """`round` rounds are complete; redraws only if a redraw is due, and the round's evaluation has not been shown."""
+        """`round` rounds are complete; redraws if that is due, and the round was not shown with its evaluation."""
         shown, self._round = self._round == round and not self._pending, round
         now = perf_counter()
         if self._paced is None:
