@@ -88,10 +88,10 @@ class Executor:
         def work_on(chunk: np.ndarray) -> tuple[ClientChunk, np.ndarray, Tensor | None, Any]:
             if in_order:  # the cohort as it is
                 data = self._data(cohort.ids, sizes)
-                return data, chunk, None, work(data, *rows)
+                return data, chunk, None, _worked(work, data, rows)
             where = to_device(chunk, cohort.ids.device)
             data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
-            return data, chunk, where, work(data, *[_take(tensor, where) for tensor in rows])
+            return data, chunk, where, _worked(work, data, [_take(tensor, where) for tensor in rows])
 
         result: Any = None
         gradients: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
@@ -188,6 +188,19 @@ def _by_client(
 
 def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
     return tensor.to(new) if tensor.dtype == old != new else tensor
+
+
+def _worked(work: Callable[..., Any], data: ClientChunk, rows: Sequence[Tensor]) -> Any:
+    """`work(data, *rows)`. Raises ValueError: it writes into rows, which are the round's own or copies, as chunks are."""
+    written = [tensor._version for tensor in rows]
+    result = work(data, *rows)
+    for number, tensor in enumerate(rows):
+        if tensor._version != written[number]:
+            raise ValueError(
+                f"what map_clients calls writes into rows {number + 1} of the {len(rows)} that it is given, with which "
+                "the round goes on: make a new tensor, as in rows + change instead of rows.add_(change)"
+            )
+    return result
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:

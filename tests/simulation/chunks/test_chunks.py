@@ -14,6 +14,7 @@ from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Sgd, fedavg
+from tests.refused import one_line_error
 
 ALGORITHM = fedavg()
 
@@ -41,6 +42,17 @@ def test_results_come_back_in_the_order_of_the_cohort(chunk_size: int) -> None:
     assert result.first.tolist() == [0, 2, 4, 5, 6]
     assert result.second[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert result.second[:, 1].tolist() == [world.SIZES[client] for client in cohort.clients]
+
+
+@looped("chunk_size", [1, 100])
+def test_work_that_writes_into_its_rows_is_refused(chunk_size: int) -> None:
+    with one_line_error("^what map_clients calls writes into rows 2 of the 2 that it is given, with which the round"):
+        _executor(chunk_size).map_clients(
+            lambda data, first, second: second.add_(first),
+            Cohort.of([0, 2], torch.ones(2)),
+            torch.ones(2, 1),
+            torch.ones(2, 1),
+        )
 
 
 @looped("chunk_size", [1, 3, 100])
