@@ -96,6 +96,17 @@ def choices_of(group: str, target: str, folder: Path = CONF) -> dict[str, Plain]
     return dict(sorted(found.items(), key=lambda item: item[0] != str(item[1]["_target_"]).split(".")[-2]))
 
 
+def called(group: str, given: Mapping[str, Any]) -> str:
+    """What a part is called: as `part_name`, or where no choice is, as that whose values it has where they differ:
+    `dasha`, of the class that `marina` has too.
+    """
+    name = part_name(given["_target_"])
+    own = choices_of(group, str(given["_target_"]))
+    differ = {key for one in own.values() for key in one if any(one[key] != other.get(key) for other in own.values())}
+    fitting = [choice for choice, one in own.items() if all(given.get(key) == one.get(key) for key in differ)]
+    return fitting[0] if fitting and name not in own else name
+
+
 def parts(value: Any) -> Iterator[Mapping[str, Any]]:
     """Every mapping with a `_target_` in a config, however deep."""
     if isinstance(value, Mapping):

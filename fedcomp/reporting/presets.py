@@ -1,17 +1,22 @@
-"""Networks by their preset: `lte`, instead of `lognormal down_bps=2.9e+07 up_bps=5.74e+06 rtt_s=0.0616`."""
+"""Networks by their preset: `lte`, instead of `lognormal down_bps=2.9e+07 up_bps=5.74e+06 rtt_s=0.0616`.
+
+And methods of one class by their choice: `dasha`, instead of `gradient_estimate estimate=dasha`.
+"""
 
 from functools import lru_cache
 
-from fedcomp.core.choices import choices
+from fedcomp.core.choices import called, choices
 from fedcomp.core.folders import part_name
-from fedcomp.reporting.labels import Flat, flatten
+from fedcomp.reporting.labels import Flat, flatten, within
 
-TARGET = "network._target_"
+TARGET, METHOD = "network._target_", "algorithm._target_"
 FIGURES = ("network.down_bps", "network.up_bps", "network.rtt_s")
 
 
 def with_preset(flat: Flat) -> Flat:
     """A config whose network is the preset of `conf/network` that it is, and the options that differ from that.
+
+    And whose method, if its class has another name than its choices, is that choice.
 
     A network is a preset if it has the preset's own values: rates, round trip, and all in which the preset differs from
     the general choice of its kind, but not, say, its jitter.
@@ -19,6 +24,10 @@ def with_preset(flat: Flat) -> Flat:
     Args:
         flat: the config as dotted keys; with a network that is no preset it stays as it is.
     """
+    if METHOD in flat:
+        method = {key.removeprefix("algorithm."): value for key, value in flat.items() if within(key, {"algorithm"})}
+        if (name := called("algorithm", method)) != part_name(flat[METHOD]):
+            flat = {**flat, METHOD: name}
     fitting = [
         (len(own), name, options)
         for name, (own, options) in _presets().items()

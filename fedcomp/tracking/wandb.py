@@ -29,6 +29,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.core.choices import called
 from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.validate import check_interval
@@ -164,8 +165,9 @@ class Wandb(Tracker):
         import wandb
 
         info = self._info
-        parts = ("algorithm", "dataset", "model", "compressor", "downlink")
-        algorithm, *data, uplink, downlink = (part_name(info.config[part]["_target_"]) for part in parts)
+        algorithm = called("algorithm", info.config["algorithm"])
+        parts = ("dataset", "model", "compressor", "downlink")
+        *data, uplink, downlink = (part_name(info.config[part]["_target_"]) for part in parts)
         unused = RunFiles(info.folder).unused()
         ways = {"compressor": uplink, "downlink": f"downlink-{downlink}"}
         codecs = [tag for way, tag in ways.items() if way not in unused]

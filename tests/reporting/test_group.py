@@ -184,6 +184,15 @@ def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path,
     assert len(names) == len(networks) * len(methods)
 
 
+def test_two_methods_of_one_class_have_the_names_of_their_choices(make_run: MakeRun, tmp_path: Path) -> None:
+    """Also where each is alone among others in its setting."""
+    for dataset, method in (("a", "marina"), ("b", "dasha")):
+        data = {"dataset": {"_target_": f"mine.{dataset}.load"}}
+        make_run("sign", 0, [0.1, 0.5], config=data | {"algorithm": choices("algorithm")[method]}, folder=method)
+        make_run("sign", 0, [0.1, 0.5], config=data | FEDAVG, folder=dataset)
+    assert {one.label for one in group(read_runs([tmp_path]))} == {"marina", "dasha", "fedavg"}
+
+
 def test_a_setting_in_words() -> None:
     assert setting_text((("dataset", "mnist"), ("num_clients", "1"))) == "mnist · 1 client"
     assert setting_text((("num_clients", "10"), ("case", ""), ("network", "lte"))) == "10 clients · network lte"

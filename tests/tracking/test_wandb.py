@@ -165,6 +165,7 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
         ("fedavg", "fedavg dense/dense seed=0", {"dense", "downlink-dense"}),
         ("fedmrn", "fedmrn downlink-dense seed=0", {"downlink-dense"}),
         ("fedscalar", "fedscalar seed=0", set()),
+        ("dasha", "dasha randk seed=0", {"randk"}),
     ],
 )
 def test_a_name_has_the_compressors_that_the_method_uses(fedcomp, tmp_path: Path, algorithm, name, tags) -> None:
