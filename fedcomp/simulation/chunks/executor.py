@@ -191,7 +191,7 @@ def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
 
 
 def _worked(work: Callable[..., Any], data: ClientChunk, rows: Sequence[Tensor]) -> Any:
-    """`work(data, *rows)`. Raises ValueError: it writes into rows, which are the round's own or copies, as chunks are."""
+    """`work(data, *rows)`. Raises ValueError: it writes into rows, which may be the round's own or copies."""
     written = [tensor._version for tensor in rows]
     result = work(data, *rows)
     for number, tensor in enumerate(rows):
