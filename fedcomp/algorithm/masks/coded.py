@@ -101,10 +101,6 @@ class CodedMasks(FrozenWeights, Algorithm):
     ess_every: Annotated[int, Whole(0, "a number of rounds; 0 for never")] = 10
     weights: Literal["uniform"] = "uniform"
 
-    when_slow = (
-        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
-    )
-
     def __post_init__(self) -> None:
         super().__post_init__()
         with options_of("algorithm"):

@@ -40,6 +40,10 @@ class FrozenWeights(CheckedOptions):
     theta0: Literal["normal"] | Annotated[float, Within("(0, 1)", "a probability")] = "normal"
     prefix = "algorithm."
 
+    when_slow = (
+        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
+    )
+
     def first_masks(self, theta: Tensor, part: ParameterSubset, setup: Setup) -> tuple[Tensor, Tensor]:
         """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
         weights = self.draw_weights(theta, setup.tensors, setup.key.fold_in("weights"))

@@ -62,10 +62,6 @@ class MaskProbabilities(FrozenWeights, MaskTraining, Algorithm):
     test: TestedMask = "sample"
     test_samples: Annotated[int, Whole()] = 3
 
-    when_slow = (
-        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
-    )
-
     @property
     def posterior(self) -> BetaPosterior:
         """What makes theta of the masks that came up."""
