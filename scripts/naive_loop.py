@@ -5,7 +5,7 @@ One client after another: a copy of the model, `load_state_dict`, a shuffling `D
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,27 +13,21 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 ClientData = tuple[Tensor, Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def local_sgd(module: nn.Module, data: ClientData, batch_size: int, steps: int, lr: float, loss: Loss) -> None:
+def local_sgd(module: nn.Module, data: ClientData, batch_size: int, steps: int, lr: float) -> None:
     """Train `module` in place by `steps` steps of SGD on one client's (x [n, ...], y [n]), epoch after epoch."""
     module.train()
     optimizer = torch.optim.SGD(module.parameters(), lr=lr)
     loader = DataLoader(TensorDataset(*data), batch_size=batch_size, shuffle=True)
     for _, (x, y) in zip(range(steps), _forever(loader)):
         optimizer.zero_grad()
-        loss(module(x), y).backward()
+        functional.cross_entropy(module(x), y).backward()
         optimizer.step()
 
 
 def naive_round(
-    module: nn.Module,
-    clients: Sequence[ClientData],
-    batch_size: int,
-    steps: int,
-    lr: float,
-    loss: Loss = functional.cross_entropy,
+    module: nn.Module, clients: Sequence[ClientData], batch_size: int, steps: int, lr: float
 ) -> dict[str, Tensor]:
     """One round of FedAvg; the mean over clients of their trained parameters and buffers, as a state dict.
 
@@ -41,14 +35,13 @@ def naive_round(
         module: the global model; not modified.
         clients: (x [n, ...], y [n]) of every client, already normalised and on the module's device.
         batch_size, steps, lr: of every client's local SGD.
-        loss: mean loss of (outputs, targets).
     """
     worker = copy.deepcopy(module)
     global_state = copy.deepcopy(module.state_dict())
     total: dict[str, Tensor] = {}
     for data in clients:
         worker.load_state_dict(global_state)
-        local_sgd(worker, data, batch_size, steps, lr, loss)
+        local_sgd(worker, data, batch_size, steps, lr)
         for name, value in worker.state_dict().items():
             total[name] = total[name] + value if name in total else value.clone()
     return {name: value / len(clients) for name, value in total.items()}

@@ -51,7 +51,7 @@ class TrainedRun:
     models: Models
 
 
-def trained_run(folder: Path, trust_code: bool = False, words: Sequence[str] = ()) -> TrainedRun:
+def trained_run(folder: Path, trust_code: bool, words: Sequence[str]) -> TrainedRun:
     """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
 
     Args:
@@ -77,16 +77,14 @@ def trained_run(folder: Path, trust_code: bool = False, words: Sequence[str] = (
     return first
 
 
-def trained_repetitions(
-    folder: Path, changes: Mapping[str, Any] | None = None, trust_code: bool = False
-) -> Iterator[TrainedRun]:
+def trained_repetitions(folder: Path, changes: Mapping[str, Any], trust_code: bool) -> Iterator[TrainedRun]:
     """The repetitions of a study, one after another; of a run without repeats itself. The rest as in `trained_run`.
 
     `changes`: {key with dots: value} to set in its config, such as where its data lie.
     """
     config = recorded_config(folder, trust_code)
     config.device = "cpu"
-    for key, value in (changes or {}).items():
+    for key, value in changes.items():
         OmegaConf.update(config, key, value, force_add=True)
     simulation, _ = build_simulation(config, torch.device("cpu"))
     network = simulation.model

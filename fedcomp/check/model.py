@@ -20,12 +20,11 @@ ROUNDING = 1e-2
 """Largest distance of the models of two precisions, in units of how far training moved."""
 
 
-def case_of(name: str, module: Callable[..., Any], data: Dataset | None = None, lr: float = 0.05) -> AlgorithmCase:
+def case_of(name: str, module: Callable[..., Any], data: Dataset, lr: float) -> AlgorithmCase:
     """A model that FedAvg trains without compression.
 
     Args:
-        module: makes it, as in `fedcomp.model.build`. data: a few samples (`world.part_of`); None: three noisy classes.
-        lr: of local steps.
+        module: makes it, as in `fedcomp.model.build`. data: a few samples (`world.part_of`). lr: of local steps.
     """
     dense = Compressor(Dense())
     method = FedAvg(Sgd(lr=lr, batch_size=4), ServerSgd(), dense, dense)

@@ -23,8 +23,8 @@ def plot_clients(
     path: Path,
     axis: str,
     marks: Mapping[str, float],
-    classes: Sequence[tuple[str, float]] = (),
-    title: str = "",
+    classes: Sequence[tuple[str, float]],
+    title: str,
 ) -> None:
     """A histogram over clients, with a line at each mark, beside a bar for each class.
 

@@ -72,9 +72,7 @@ def _kept(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtyp
     return sum(sizes) - sum(inside) + sum(layer.inputs for layer in layers), max(inside, default=0)
 
 
-def forward_bytes(
-    model: AnyModel, input_shape: tuple[int, ...], num_samples: int, input_dtype: torch.dtype = torch.float32
-) -> int:
+def forward_bytes(model: AnyModel, input_shape: tuple[int, ...], num_samples: int, input_dtype: torch.dtype) -> int:
     """Bytes of float32 of a forward pass alone: the samples, and the largest output beside the one before it."""
     sizes, _ = _activations(model, input_shape, input_dtype)
     return 4 * num_samples * (sizes[0] + max(map(sum, zip(sizes, [*sizes[1:], 0]))))

@@ -90,9 +90,7 @@ def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:
     return out
 
 
-def arranged(
-    groups: Sequence[RunGroup], order: Sequence[str] = (), rename: Mapping[str, str] | None = None
-) -> list[RunGroup]:
+def arranged(groups: Sequence[RunGroup], order: Sequence[str], rename: Mapping[str, str] | None) -> list[RunGroup]:
     """The groups with other names, in each setting those of `order` first. Raises ValueError: see `in_order`."""
     renamed = in_order(list(dict.fromkeys(one.label for one in groups)), order, rename)
     places = list(renamed)

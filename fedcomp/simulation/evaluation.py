@@ -76,9 +76,7 @@ def client_values(
     return clients.values(torch.stack(each).mean(0))
 
 
-def metrics_of_rows(
-    models: Models, model: RowModel, dataset: Dataset, dtype: torch.dtype = torch.float32
-) -> dict[str, Tensor]:
+def metrics_of_rows(models: Models, model: RowModel, dataset: Dataset, dtype: torch.dtype) -> dict[str, Tensor]:
     """What `metrics_of` says of each of K models by itself, float64 [K] by name: all at once, for models of rows."""
     test, loss = dataset.test, loss_of(dataset.task)
     theta, num = models.theta.to(dtype), len(models.theta)

@@ -58,8 +58,8 @@ ADAMW = Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True)
 WAYS = [(1, 4, 0, 0.0), (2, 3, 0, 0.5), (3, 2, 1, 0.0), (3, 2, 2, 0.5), (2, 3, 4, 0.0), (3, 2, 5, 0.25)]
 
 
-def _streaming(client, fragments: int, tau: int, alpha: float = 0.0, server=NESTEROV, up=DENSE, down=DENSE):
-    return StreamingDiLoCo(client, server, up, down, fragments, "sequential", tau, alpha, "uniform")
+def _streaming(client, fragments: int, tau: int, alpha: float = 0.0, up=DENSE, down=DENSE):
+    return StreamingDiLoCo(client, NESTEROV, up, down, fragments, "sequential", tau, alpha, "uniform")
 
 
 def _by_hand(num: int, h: int, tau: int, alpha: float, rounds: int) -> tuple[Tensor, Tensor]:

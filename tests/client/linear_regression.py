@@ -33,12 +33,12 @@ def dataset(num: int = sum(SIZES), noise: float = 0.3) -> Dataset:
     return Dataset("regression", Samples(x, y), Samples(x, y), "regression", 1)
 
 
-def agents(sizes: tuple[int, ...] = SIZES, key: Key = KEY, noise: float = 0.3) -> ClientChunk:
+def agents(sizes: tuple[int, ...] = SIZES) -> ClientChunk:
     """All agents as one chunk; agent n holds the next `sizes[n]` rows. Sizes must fall."""
-    data = dataset(sum(sizes), noise)
+    data = dataset(sum(sizes))
     model = build(partial(linear, bias=False), KEY, (D,), 1, "regression")
     shards = ClientShards.of(list(torch.arange(sum(sizes)).split(list(sizes))), torch.device("cpu"))
-    return ClientChunk(torch.arange(len(sizes)), shards.sizes, key, data, shards, model)
+    return ClientChunk(torch.arange(len(sizes)), shards.sizes, KEY, data, shards, model)
 
 
 def rows(data: ClientChunk, agent: int) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ SMALLEST_CLAMP = 2.0**-11
 Clamp = Annotated[float, Within(f"[{SMALLEST_CLAMP}, 0.5)", "the smallest distance of p from 0 and 1")]
 
 
-def clamped(p: Tensor, clamp: float, form: str = "clip") -> Tensor:
+def clamped(p: Tensor, clamp: float, form: str) -> Tensor:
     """Probabilities p moved into [c, 1 - c]."""
     return p.clamp(clamp, 1 - clamp) if form == "clip" else clamp + (1 - 2 * clamp) * p
 

@@ -69,9 +69,7 @@ def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool, fill: 
     return images.reshape(raw.shape)
 
 
-def resize_and_crop(
-    raw: Tensor, uniform: Tensor, factors: tuple[float, float], nearest: bool = False, fill: int = 0
-) -> Tensor:
+def resize_and_crop(raw: Tensor, uniform: Tensor, factors: tuple[float, float], nearest: bool, fill: int) -> Tensor:
     """Resize each image by a random factor, then crop H x W pixels of it at random.
 
     A side of H becomes h = ceil(s H), s = low + (high - low) u_3. If h < H, p = (H - h) // 2 + 1 pixels of `fill` are

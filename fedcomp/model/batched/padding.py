@@ -49,7 +49,7 @@ def random_inputs(
     return torch.randint(vocab_size, (num, *input_shape), generator=generator)
 
 
-def reads_real_samples_only(call: Call, input_shape: tuple[int, ...], vocab_size: int | None = None) -> bool:
+def reads_real_samples_only(call: Call, input_shape: tuple[int, ...], vocab_size: int | None) -> bool:
     """Whether the contents of an empty place of a batch leave the results of the real samples unchanged."""
     generator = torch.Generator().manual_seed(0)
     x = random_inputs(4, input_shape, vocab_size, generator)

@@ -83,7 +83,7 @@ def linear_size(part: nn.Module) -> tuple[int, int] | None:
 
 
 def adapted(
-    names: Collection[str], targets: str | Sequence[str], head: Collection[str] = (), last: Collection[str] = ()
+    names: Collection[str], targets: str | Sequence[str], head: Collection[str], last: Collection[str]
 ) -> list[str]:
     """Those of the linear layers' names that `targets` selects, in the model's order; ValueError if one has none."""
     free = [name for name in names if not within(name, head)]

@@ -86,7 +86,7 @@ class TrainedLinear(nn.Linear):
         return by_client(x.to(self.weight.dtype), self.weight, self.bias)
 
 
-def train_as_head(module: nn.Module, names: Sequence[str], tied: bool = False) -> None:
+def train_as_head(module: nn.Module, names: Sequence[str], tied: bool) -> None:
     """Makes the linear layers in these parts of the module `TrainedLinear`, with the same weights as float32.
 
     ValueError: the head's weights are also those of the embedding (`tied`).

@@ -44,7 +44,7 @@ def fitting(rows: Rows, width: int, remedy: str = "") -> Rows:
     return replace(shown, caption=f"{rows.caption} Left out to fit {width} characters: {', '.join(left_out)}{remedy}.")
 
 
-def to_rich(rows: Rows, width: int = WIDE) -> Table:
+def to_rich(rows: Rows, width: int) -> Table:
     """For a terminal of `width` characters. Where that is narrow, names and titles are broken between words."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable

@@ -189,7 +189,7 @@ STEP, CLIENTS = ServerSgd(), problem(0)
 TEN = Sgd(lr=0.1, steps=10)
 
 
-def _prox(mu: float, client: Sgd = TEN) -> FedProx:
+def _prox(mu: float, client: Sgd) -> FedProx:
     return FedProx(replace(client, proximal=mu), STEP, DENSE, DENSE, "uniform")
 
 

@@ -97,8 +97,8 @@ def _lloyd(points: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, float]:
     return moved, float(distances.min(1).mean())
 
 
-def _kmeans(uplink=DENSE, downlink=DENSE, **options):
-    return world.simulation(KMeans(uplink, downlink, 4), THREE, **{"participation": world.FULL} | options)
+def _kmeans(downlink=DENSE, **options):
+    return world.simulation(KMeans(DENSE, downlink, 4), THREE, **{"participation": world.FULL} | options)
 
 
 def test_dense_rounds_are_plain_lloyd_and_the_objective_never_rises() -> None:

@@ -55,10 +55,10 @@ def _gaussian(x: Tensor) -> Tensor:
     return x.square().sum() * torch.eye(D, dtype=torch.float64) + torch.outer(x, x)
 
 
-def _estimates(distribution: str, num: int = 1, how: str = "independent") -> Tensor:
+def _estimates(distribution: str) -> Tensor:
     """[draws, D] float64 estimates of the mean change."""
     mean = AGENTS.mean(0)
-    return round_trip(Projection("per_agent", distribution, num, how), mean.expand(NUM_DRAWS, -1)).double()
+    return round_trip(Projection("per_agent", distribution), mean.expand(NUM_DRAWS, -1)).double()
 
 
 def _within(sample: Tensor, expected: Tensor | float, errors: float = 5) -> Tensor:

@@ -15,10 +15,10 @@ def write_idx(path, array):
     path.write_bytes(header + array.tobytes())
 
 
-def write_grey(folder, num_train=12, num_test=5):
+def write_grey(folder, num_train=12):
     """MNIST's four files; the pixels and labels of each split."""
     images = {}
-    for split, num in (("train", num_train), ("t10k", num_test)):
+    for split, num in (("train", num_train), ("t10k", 5)):
         pixels = RANDOM.integers(0, 256, (num, 28, 28), dtype=np.uint8)
         labels = np.arange(num, dtype=np.uint8) % 10
         write_idx(folder / f"{split}-images-idx3-ubyte", pixels)

@@ -93,10 +93,10 @@ def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chose
 def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
 
-    def settle(run: str, device: str = "one", mode: str = "measure"):
+    def settle(run: str, device: str = "one"):
         monkeypatch.setattr(plan, "processor", lambda _: device)
         before = len(asked)
-        settled = plan_convolutions(_simulation(), mode, 2, False, tmp_path / run)
+        settled = plan_convolutions(_simulation(), "measure", 2, False, tmp_path / run)
         return settled, len(asked) - before
 
     first, count = settle("a")

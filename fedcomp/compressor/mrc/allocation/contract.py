@@ -93,7 +93,7 @@ def flags(requested: Tensor) -> Payload:
     return Payload({"flag": Field(requested[:, None].to(torch.uint8), Unsigned(1))})
 
 
-def decision(wanted: bool, device: torch.device | str = "cpu") -> Payload:
+def decision(wanted: bool, device: torch.device) -> Payload:
     """One bit for all clients: whether they propose new blocks in the next round."""
     again = torch.full((1, 1), wanted, dtype=torch.uint8, device=device)
     return Payload({"again": Field(again, Unsigned(1))}, paper_bits=0)

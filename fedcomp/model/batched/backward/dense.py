@@ -59,7 +59,7 @@ def dense_forward(denses: Sequence[DenseLayer], views: Views, x: Tensor) -> list
 
 
 def dense_backward(
-    denses: Sequence[DenseLayer], views: Views, values: list[Tensor], g_MOB: Tensor, lower: torch.dtype | None = None
+    denses: Sequence[DenseLayer], views: Views, values: list[Tensor], g_MOB: Tensor, lower: torch.dtype | None
 ) -> list[Tensor]:
     """Gradients of the layers' tensors, each [M, size], in the order of the row.
 
