@@ -14,6 +14,7 @@ entries.
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from fedcomp.display import figure
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.random.keys import Key
+from fedcomp.runtime.command import exit_status
 from fedcomp.wire import Field, SharedKnowledge
 from fedcomp.wire.coding import Ascending, Bitmap, Rice
 
@@ -129,15 +131,23 @@ def main() -> None:
     parser.add_argument("updates", type=Path, help="recorded updates of LeNet-5 [M, D], a .npy file")
     parser.add_argument("--out", type=Path, default=PAGE, help="the page; its picture lies beside it")
     given = parser.parse_args()
-    updates = torch.from_numpy(np.load(given.updates))
+    sys.exit(exit_status(lambda: write(given.updates, given.out)))
+
+
+def write(recorded: Path, out: Path) -> None:
+    """Measure what is recorded there, and write the page. Raises ValueError, OSError: no updates of LeNet-5."""
+    updates = torch.from_numpy(np.load(recorded))
     lenet = tuple(build(lenet5, Key(("limits",)), (1, 28, 28), 10, "classification").layers)
+    if updates.dim() != 2 or updates.shape[1] != sum(lenet):
+        raise ValueError(f"{recorded} is {tuple(updates.shape)}, but must be updates of LeNet-5, [M, {sum(lenet)}]")
+    out.parent.mkdir(parents=True, exist_ok=True)
     gaussian = torch.randn(8, 65_536, generator=torch.Generator().manual_seed(0))
     rows = [
         (label, command, measure(codec, gaussian, (65_536,)), measure(codec, updates, lenet))
         for label, command, codec in codecs()
     ]
-    given.out.write_text(page(rows))
-    draw(rows, given.out.with_suffix(".png"))
+    out.write_text(page(rows), encoding="utf-8")
+    draw(rows, out.with_suffix(".png"))
 
 
 Measured = list[tuple[str, str, Row, Row]]

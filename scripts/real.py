@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.runtime.command import exit_status
 
 METHODS = {
     "FedAvg": "",
@@ -55,7 +56,8 @@ def main() -> None:
 def simulated(words: list[str], folder: Path) -> dict[str, Any]:
     """The last line of a simulation's record."""
     command = [sys.executable, "-m", "fedcomp", *words, "chunk_size=1", "quiet=true", f"output_root={folder}"]
-    subprocess.run(command, check=True)
+    if subprocess.run(command).returncode:  # it has said why
+        raise SystemExit(1)
     return _last(folder)
 
 
@@ -89,4 +91,4 @@ def _last(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_status(main))

@@ -24,6 +24,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from fedcomp.runtime.command import exit_status
+
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 COMMON = ("rounds=4", "num_clients=6", "threads=1", "pictures=false", "quiet=true", "seed=1")
@@ -123,13 +125,23 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Record or compare. Returns 1 if a case failed or differs, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("record", "compare"))
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--jobs", type=int, default=2, help="cases at once")
     given = parser.parse_args()
+    return exit_status(lambda: _main(given))
+
+
+def _main(given: argparse.Namespace) -> int:
     chosen = {name: own for name, own in cases().items() if given.only in name}
+    if not chosen:
+        raise ValueError(f"--only {given.only}: no case has that in its name, such as {', '.join([*cases()][:3])}")
+    before = json.loads(given.file.read_text()) if given.what == "compare" else {}
+    if not given.file.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {given.file.parent}, in which {given.file.name} shall lie")
     with ThreadPoolExecutor(given.jobs) as pool:
         results = dict(zip(chosen, pool.map(run, chosen, chosen.values())))
     if given.what == "record":
@@ -139,8 +151,10 @@ def main() -> int:
             print(f"{name}: {error}")
         print(f"{len(results)} cases, {len(failed)} of them failed, in {given.file}")
         return int(bool(failed))
-    before = json.loads(given.file.read_text())
-    wrong = 0
+    gone = [name for name in before if given.only in name and name not in results]
+    for name in gone:
+        print(f"{name}: is gone")
+    wrong = len(gone)
     for name, after in results.items():
         changes = differences(before[name], after) if name in before else ["is new"]
         wrong += bool(changes) and name in before

@@ -1,7 +1,9 @@
-"""Measuring scripts answer a job or a device that is not there in one line, before anything is measured."""
+"""Scripts answer a job, a device or a file that is not there in one line, before anything is measured."""
 
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scripts import (
@@ -16,6 +18,9 @@ from scripts import (
     gpu_equality,
     gpu_report,
     gpu_resume,
+    limits,
+    record_updates,
+    reference,
 )
 from tests.looped import looped
 
@@ -34,6 +39,51 @@ def _refused(capsys: pytest.CaptureFixture[str], script, *arguments: str) -> str
             script.main()
     assert end.value.code == 2
     return capsys.readouterr().err.splitlines()[-1]
+
+
+@looped(
+    "script, arguments, says",
+    [
+        (record_updates, "--out u client.lrr=3", "error: there is no option 'client.lrr'"),
+        (record_updates, "--out u rounds=0", "error: rounds=0 must be a whole number, 1 or more"),
+        (limits, "none.npy", "error: No such file or directory: none.npy"),
+        (limits, "other.npy", "error: other.npy is (2, 3), but must be updates of LeNet-5, [M, 61706]"),
+        (reference, "compare none.json", "error: No such file or directory: none.json"),
+        (reference, "record no/where.json", "error: there is no folder no, in which where.json shall lie"),
+        (reference, "record r.json --only zzz", "error: --only zzz: no case has that in its name, such as algorithm="),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script,
+    arguments: str,
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("other.npy", np.ones((2, 3), "float32"))
+    monkeypatch.setattr(sys, "argv", [script.__name__, *arguments.split()])
+    try:
+        status = script.main()
+    except SystemExit as end:
+        status = end.code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(says)
+    assert (status, [one.name for one in tmp_path.iterdir()]) == (2, ["other.npy"])
+
+
+def test_a_case_that_is_gone_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    lines = [{"round": 1, "bits/total": 8}]
+    monkeypatch.setattr(reference, "run", lambda name, words: {"metrics": lines, "tensors": []})
+    cases = {"a": (), "b": ()}
+    monkeypatch.setattr(reference, "cases", lambda: dict(cases))
+    monkeypatch.setattr(sys, "argv", ["reference", "record", str(tmp_path / "r.json")])
+    assert reference.main() == 0
+    del cases["a"]
+    sys.argv[1] = "compare"
+    assert reference.main() == 1
+    assert capsys.readouterr().out.splitlines()[1:] == ["a: is gone", "1 cases compared, 1 differ"]
 
 
 @looped("script", NAMED)
