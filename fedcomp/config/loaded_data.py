@@ -11,7 +11,7 @@ from fedcomp.config.instantiate import build
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.notes import notes
-from fedcomp.random.global_draws import PYTHONS, TORCHS, noted_draws, states_kept
+from fedcomp.random.global_draws import TORCHS, noted_draws, states_kept
 
 log = logging.getLogger("fedcomp")
 
@@ -31,7 +31,6 @@ def load_dataset(node: DictConfig) -> Dataset:
         log.warning("warning: dataset=%s: %s", dataset.name, note, extra={"note": True})
     if torch.initial_seed() != seed:  # it gave torch a seed, so that it draws the same each time
         drawn = [whose for whose in drawn if whose != TORCHS]
-    drawn = [whose for whose in drawn if whose != PYTHONS]  # from which libraries draw the names of their files
     if drawn:
         _check_again(node, dataset, drawn[0])
     return dataset

@@ -87,6 +87,9 @@ def _check_types(dataset: Dataset) -> None:
             "fedcomp.dataset.contract import Dataset, Samples)"
         )
     where, train, test = f"dataset={dataset.name}", dataset.train, dataset.test
+    for name, samples in (("train", train), ("test", test)):
+        if not isinstance(samples, Samples):
+            raise ValueError(f"{where}: {name} is a {type(samples).__name__}, but must be Samples(x, y)")
     tensors: dict[str, Tensor | None] = {"train.x": train.x, "train.y": train.y, "test.x": test.x, "test.y": test.y}
     tensors |= {"train.owner": train.owner, "test.owner": test.owner, "mean": dataset.mean, "std": dataset.std}
     for name, value in tensors.items():

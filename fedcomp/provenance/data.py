@@ -57,8 +57,8 @@ def _files(function: str, options: Mapping[str, Any]) -> list[Path] | None:
     files_of = getattr(_module(str(options.get("_target_"))), function, None)
     if files_of is None:
         return None
-    found: list[Path] = files_of(**{key: value for key, value in options.items() if not key.startswith("_")})
-    return found
+    found = files_of(**{key: value for key, value in options.items() if not key.startswith("_")})
+    return [Path(path) for path in ([found] if isinstance(found, str | Path) else found)]
 
 
 def _frozen(frozen: Mapping[str, Tensor]) -> dict[str, Fingerprint]:

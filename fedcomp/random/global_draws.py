@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-TORCHS, PYTHONS = "torch's", "Python's"
+TORCHS = "torch's"
 KEYED = "draw by a key that it is given, as in torch.rand(3, generator=key.generator())"
 
 
@@ -55,5 +55,5 @@ def states_kept() -> Iterator[None]:
 def _states(torchs: bool) -> dict[str, Any]:
     """The state of each global generator, by whose it is."""
     numpys = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
-    others = {"NumPy's": (numpys["key"].tobytes(), numpys["pos"]), PYTHONS: random.getstate()}
+    others = {"NumPy's": (numpys["key"].tobytes(), numpys["pos"]), "Python's": random.getstate()}
     return {TORCHS: torch.get_rng_state().numpy().tobytes(), **others} if torchs else others

@@ -79,6 +79,7 @@ def test_good_datasets_pass():
         ),
         (replace(CLASSES, class_names=("a",)), r"dataset=mine: class_names are 1, but num_outputs is 2"),
         ((CLASSES.train, CLASSES.test), "the dataset is a tuple, but its function must return a Dataset"),
+        (replace(CLASSES, test=(torch.zeros(2, 3), torch.arange(2))), "test is a tuple, but must be Samples"),
         (with_train(CLASSES, x=torch.zeros(4, 3).numpy()), r"dataset=mine: train.x is a ndarray, but must be a tensor"),
         (
             with_train(CLASSES, x=torch.zeros(4, 3, requires_grad=True)),

@@ -1,6 +1,7 @@
 """What a run says of a data set of the user's own that loads, and with which results are not what they seem."""
 
 import logging
+import random
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def load(draws: str = "key", scale: float = 1.0, test_scale: float = 1.0, split:
         if draws == "seeded":
             torch.manual_seed(3)
         noise = torch.randn(80, 3, generator=None if draws in ("torch", "seeded") else Key(("own",)).generator())
+    if draws == "python":
+        noise += random.random()
     if draws == "owners":
         owner = torch.randint(2, (60,))
     elif draws == "in vain":
@@ -75,7 +78,12 @@ def test_what_is_odd_of_ones_own_data_is_said(options, words: str, caplog: pytes
 
 @looped(
     "draws, whose, what",
-    [("torch", "torch", "train.x"), ("numpy", "NumPy", "train.x"), ("owners", "torch", "train.owner")],
+    [
+        ("torch", "torch", "train.x"),
+        ("numpy", "NumPy", "train.x"),
+        ("python", "Python", "train.x"),
+        ("owners", "torch", "train.owner"),
+    ],
 )
 def test_data_that_are_others_in_every_process_are_refused(draws: str, whose: str, what: str) -> None:
     refusal = f"^dataset=own draws from {whose}'s global generator, .* again, {what} is another.*Key.*split_seed"

@@ -116,6 +116,15 @@ def test_a_file_for_each_torchvision_source(tmp_path: Path) -> None:
         assert data_parts(options, never) != parts
 
 
+def test_files_may_be_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.csv").write_text("1,2")
+    monkeypatch.setattr(image_folder, "data_files", lambda path: path)
+    of = {"_target_": f"{image_folder.__name__}.load"}
+    named = data_parts({**of, "path": tmp_path / "own.csv"}, never)
+    for path in (str(tmp_path / "own.csv"), [str(tmp_path / "own.csv")]):
+        assert data_parts({**of, "path": path}, never) == named
+
+
 def test_images_are_those_that_torchvision_finds(tmp_path: Path) -> None:
     from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
