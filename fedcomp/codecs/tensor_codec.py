@@ -46,7 +46,7 @@ def compressor(name: str, **options: Any) -> Compressor:
     if name not in known:
         raise ValueError(f"there is no codec {name!r}; there are {', '.join(known)}")
     node = OmegaConf.create({**known[name], **options})
-    check_part_keys("compressor", node, (VERSION, *READ_BESIDE["compressor"]))
+    check_part_keys("compressor", node, READ_BESIDE["compressor"])
     node.pop(VERSION, None)
     return build_compressor(node)
 

@@ -28,7 +28,7 @@ def check_keys(config: DictConfig) -> None:
     """Raise ValueError for an unknown option of any part, including parts that this run does not build."""
     for name in schema.PARTS:
         try:
-            check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
+            check_part_keys(name, config[name], schema.READ_BESIDE.get(name, ()))
         except ValueError as error:
             raise ValueError(f"{error}{_merged_into(name, config[name], str(error))}") from error
 
@@ -47,8 +47,9 @@ def _merged_into(name: str, node: DictConfig, error: str) -> str:
         return ""
     own = target.split(".")[0]
     return (
-        f"; it is one of {name}={chosen}, into which {name}={{_target_: {target}, ...}} is merged: write a YAML of "
-        f"your own, {folder}/{own}.yaml, and choose {name}={own}"
+        f"; it is one of {name}={chosen}, with whose options `defaults: [{chosen}, _self_]` in a YAML and {name}="
+        f"{{_target_: {target}, ...}} in a command begin: write a YAML without these defaults, {folder}/{own}.yaml, "
+        f"and choose {name}={own}"
     )
 
 

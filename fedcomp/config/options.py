@@ -17,6 +17,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fedcomp.core.ranges import field_types, types_in
 from fedcomp.core.validate import as_typed, did_you_mean, reads_as_number
+from fedcomp.records.run_folder import VERSION
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
@@ -61,10 +62,11 @@ def check_part_keys(name: str, part: Any, also: Iterable[str] = ()) -> None:
         parameters = parameters_of(str(part["_target_"]))
         any_key = parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         known = [*(parameters or {}), *also]
-        given = [str(key) for key in part if key not in HYDRA_KEYS]
+        given = [str(key) for key in part if key not in (*HYDRA_KEYS, VERSION)]
         for key in given:
             if not any_key and key not in known:
-                raise ValueError(_unknown(f"{name}.{key}", [other for other in given if other in known] or known))
+                options = [one for one in known if not (part.get("_partial_") and one in FROM_THE_RUN)]
+                raise ValueError(_unknown(f"{name}.{key}", options) + _no_field(str(part["_target_"]), key))
     for key, child in _children(part):
         check_part_keys(f"{name}.{key}", child)
 
@@ -180,6 +182,17 @@ def _children(node: Any) -> list[tuple[Any, Any]]:
 def renamed(name: str) -> str | None:
     """The error message for an option that has another name now; None if there is no such option."""
     return f"there is no option '{name}': it is called {RENAMED[name]} now" if name in RENAMED else None
+
+
+def _no_field(target: str, name: str) -> str:
+    """What is added to the error that there is no such option, if the class has it, but not as a field."""
+    part = pkgutil.resolve_name(target)
+    if not isinstance(part, type) or not (hasattr(part, name) or name in inspect.get_annotations(part)):
+        return ""
+    return (
+        f"; an option of {target} is a field with a type, as in `{name}: float = ...`, and @dataclass(frozen=True) "
+        "stands above the class"
+    )
 
 
 def _unknown(name: str, options: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ def choices_of(group: str, target: str, folder: Path = CONF) -> dict[str, Plain]
         for name, one in choices(group, folder).items()
         if one.get("_target_") == target or (short and short_name(str(one.get("_target_"))) == short)
     }
-    return dict(sorted(found.items(), key=lambda item: item[0] != str(item[1]["_target_"]).split(".")[-2]))
+    return dict(sorted(found.items(), key=lambda item: item[0] != part_name(str(item[1]["_target_"]))))
 
 
 def called(group: str, given: Mapping[str, Any]) -> str:

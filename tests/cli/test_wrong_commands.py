@@ -281,6 +281,11 @@ TOGETHER = [
     ("--config-dir MINE compressor=blank", "the YAML of compressor has no _target_, which names the class: write `_t"),
     ("--config-dir MINE compressor=later", "the YAML of thirds.Whole must not have `_partial_: true`"),
     ("--config-dir MINE compressor=bare", "compressor._target_=Whole names no class of a file: write FILE.CLASS"),
+    ("--config-dir MINE compressor=file", "compressor._target_=thirds names no class of a file: write FILE.CLASS"),
+    (
+        "--config-dir MINE compressor=unmarked",
+        "is a field with a type, as in `share: float = ...`, and @dataclass(frozen=True) stands above the class",
+    ),
     ("--config-dir MINE compressor=queued", "queue.py has the name of a module that is loaded already ("),
     ("--config-dir MINE compressor=above", "above.yaml describes a part, and `# @package _global_` is for experiments"),
     (
@@ -322,6 +327,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{MINE}/compressor/blank.yaml": "share: 0.5\n",
         f"{MINE}/compressor/later.yaml": "_target_: thirds.Whole\n_partial_: true\n",
         f"{MINE}/compressor/bare.yaml": "_target_: Whole\n",
+        f"{MINE}/compressor/file.yaml": "_target_: thirds\n",
+        f"{MINE}/compressor/unmarked.yaml": "_target_: unmarked.Unmarked\nshare: 0.5\n",
+        f"{MINE}/unmarked.py": "class Unmarked:\n    share: float\n",
         f"{MINE}/compressor/queued.yaml": "_target_: queue.Whole\n",
         f"{MINE}/compressor/above.yaml": "# @package _global_\n_target_: thirds.Whole\n",
         f"{MINE}/queue.py": "def Whole(): pass\n",

@@ -96,7 +96,7 @@ class Half:
     [("compressor", "dense", "compressor"), ("downlink", "dense", "compressor"), ("client", "sgd", "client")],
 )
 def test_a_node_in_the_place_of_a_choice_is_said_to_be_merged(group: str, default: str, folder: str) -> None:
-    merged = f"; it is one of {group}={default}, into which {group}=.*Half, .* write .* {folder}/tests.yaml, and choose"
+    merged = f"; it is one of {group}={default}, with whose .*Half, .* write a YAML .* {folder}/tests.yaml, and choose"
     config = compose([f"{group}={{_target_:tests.config.test_options.Half}}"])
     with one_line_error(f"^there is no option '{group}.*{merged} {group}=tests$"):
         check_keys(config)
