@@ -11,6 +11,8 @@ from pathlib import Path
 from fedcomp.config.compose import compose
 from fedcomp.reporting.build import report
 from fedcomp.reporting.content import Options
+from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.signals import Interrupted
 
 METHODS = {
     "FedAvg, 32 bits": "compressor=dense",
@@ -25,8 +27,12 @@ METHODS = {
 SEEDS = (0, 1, 2)
 
 
-def main() -> None:
-    """Run the grid and print the report."""
+def main() -> int:
+    """Run the grid and print the report. Returns the exit status."""
+    return exit_status(_run)
+
+
+def _run() -> int:
     from fedcomp.training.train import train
 
     began = time.perf_counter()
@@ -34,12 +40,16 @@ def main() -> None:
         print(f"fedcomp experiment=quickstart {overrides} seed=0,1,2 -m", flush=True)
         for seed in SEEDS:
             options = ["experiment=quickstart", "quiet=true", f"label='{label}'", f"seed={seed}"]
-            train(compose([*options, *overrides.split()]))
+            try:
+                train(compose([*options, *overrides.split()]))
+            except Interrupted as interruption:
+                print(f"{interruption}; the same command resumes it", file=sys.stderr)
+                return 128 + interruption.signal
     folder = Path("outputs") / "quickstart"
     status = report(Options([folder], order=tuple(METHODS)))
     print(f"\nThe picture: {folder / 'report' / 'curves.png'}   ({time.perf_counter() - began:.0f} s)")
-    sys.exit(status)
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcomp.runtime.signals import Interrupted
 from scripts import (
     bench,
     bench_adapters,
@@ -19,10 +20,12 @@ from scripts import (
     gpu_report,
     gpu_resume,
     limits,
+    quickstart,
     record_updates,
     reference,
 )
 from tests.looped import looped
+from tests.raising import raising
 
 NAMED = (bench, bench_adapters, bench_algorithms, bench_codecs, bench_convolutions, bench_forms, gpu_equality)
 MEASURED_ON = (
@@ -71,6 +74,24 @@ def test_what_cannot_be_done_is_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(says)
     assert (status, [one.name for one in tmp_path.iterdir()]) == (2, ["other.npy"])
+
+
+@looped(
+    "raised, status, says",
+    [
+        (
+            Interrupted(2, "interrupted after round 3 of 60, state saved"),
+            130,
+            "interrupted after round 3 of 60, state sav",
+        ),
+        (ValueError("outputs/x is being written by process 7"), 2, "error: outputs/x is being written by process 7"),
+    ],
+)
+def test_make_run_ends_with_one_line(monkeypatch, capsys, raised: Exception, status: int, says: str) -> None:
+    monkeypatch.setattr("fedcomp.training.train.train", raising(raised))
+    assert quickstart.main() == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(says)
 
 
 def test_a_case_that_is_gone_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
