@@ -5,8 +5,7 @@ The base is the same for every key, as a pretrained one is; the adapters are dra
 
 import math
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedcomp.check.world import NUM_CLASSES, NUM_FEATURES
 from fedcomp.model.flat import draw
@@ -47,26 +46,6 @@ def lora_b_of(input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
         if isinstance(layer, LoraLinear):
             layer.lora_A.requires_grad_(False)
     return module
-
-
-class NextToken(nn.Module):
-    """Logits [B, V, L] of the next token at every position, from the mean of the tokens so far; tokens [B, L]."""
-
-    def __init__(self, vocab_size: int, width: int = 8) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab_size, width)
-        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.head = nn.Linear(width, vocab_size)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        states = self.tokens(tokens)
-        mean = states.cumsum(1) / torch.arange(1, states.shape[1] + 1)[:, None]
-        return self.head(states + self.down(self.up(mean).relu())).mT
-
-
-def lora_tokens(vocab_size: int, rank: int = RANK) -> nn.Module:
-    """`NextToken` with adapters on `up` and `down`, for a dataset of tokens."""
-    return add_lora(draw(lambda: NextToken(vocab_size), BASE), rank, ALPHA, targets=["up", "down"])
 
 
 def _mlp() -> nn.Module:

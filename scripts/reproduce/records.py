@@ -8,7 +8,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,6 @@ class Folder:
     """
 
     path: Path
-    _read: dict[str, Records] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, experiment: Experiment) -> Records:
         """The records of an experiment; empty where there are none."""

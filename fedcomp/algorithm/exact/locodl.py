@@ -77,12 +77,11 @@ class LoCoDLState:
 
 @dataclass(frozen=True)
 class Constants:
-    """What follows from options, codec and number of clients: p, rho, chi, omega, and s, the length of a dual step."""
+    """What follows from options, codec and number of clients: p, rho, chi, and s, the length of a dual step."""
 
     p: float
     rho: float
     chi: float
-    omega: float
     dual_step: float
 
 
@@ -155,7 +154,7 @@ class LoCoDL(Algorithm):
         gamma, p = self.client.lr, self.p
         if p is None:
             p = min(1.0, math.sqrt((1 + 2 * omega) * (1 + of_mean) * (1 - (1 - gamma * self._mu / 2) ** 2)))
-        return Constants(p, rho, chi, omega, p * chi / (gamma * (1 + 2 * omega)))
+        return Constants(p, rho, chi, p * chi / (gamma * (1 + 2 * omega)))
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LoCoDLState:
         """x_i = y = the first model, u_i = v = 0."""
