@@ -223,7 +223,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = parts(options.device, options.small)
     if options.only:
+        names = [part.name for part in chosen]
         chosen = [part for part in chosen if part.name.startswith(tuple(options.only))]
+        if not chosen:
+            parser.error(f"argument --only: no part begins with {' or '.join(options.only)}: {', '.join(names)}")
     out = options.out.resolve()
     results = report(chosen, out, 60 * options.minutes)
     print(out / "report.md")

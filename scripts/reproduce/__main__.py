@@ -38,10 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
         default="small",
         help="small: minutes; paper: its rounds; trial: two rounds of each of the paper's runs",
     )
-    parser.add_argument("--budget", type=_hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
+    parser.add_argument("--budget", type=hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
     parser.add_argument("--device", default="auto", help="of all runs, as fedcomp's device=: auto, cpu, cuda")
     parser.add_argument(
-        "--at-once", type=_runs, default=1, metavar="N", help="runs of an experiment at once on the device"
+        "--at-once", type=runs, default=1, metavar="N", help="runs of an experiment at once on the device"
     )
     parser.add_argument("--estimate", action="store_true", help="print the hours at the paper's scale, run only trials")
     parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
@@ -210,18 +210,18 @@ def page_text(paper: ModuleType, folder: Folder) -> str:
     return re.sub(r"\n{3,}", "\n\n", f"{title}\n\n{run}\n{text}") + "\n"
 
 
-def _runs(text: str) -> int:
+def runs(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} must be 1 run or more")
     return number
 
 
-def _hours(text: str) -> float:
-    hours = float(text)
-    if not hours > 0:
+def hours(text: str) -> float:
+    number = float(text)
+    if not number > 0:
         raise argparse.ArgumentTypeError(f"{text} must be above 0 hours")
-    return hours
+    return number
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from scripts import (
     record_updates,
     reference,
 )
+from scripts.reproduce import __main__ as reproduce
 from tests.looped import looped
 from tests.raising import raising
 
@@ -111,6 +112,18 @@ def test_a_case_that_is_gone_differs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_unknown_job_is_named(capsys: pytest.CaptureFixture[str], script) -> None:
     cpu = ("--device", "cpu") if script in MEASURED_ON else ()
     assert "J99" in _refused(capsys, script, "J99", *cpu)
+
+
+@looped(
+    "script, arguments, says",
+    [
+        (gpu_report, "--device cpu --only zzz", "argument --only: no part begins with zzz: machine, tests, equality"),
+        (reproduce, "rand_k --budget abc", "argument --budget: invalid hours value: 'abc'"),
+        (reproduce, "rand_k --at-once 1.5", "argument --at-once: invalid runs value: '1.5'"),
+    ],
+)
+def test_what_nothing_has_is_refused(capsys: pytest.CaptureFixture[str], script, arguments: str, says: str) -> None:
+    assert says in _refused(capsys, script, *arguments.split())
 
 
 @looped("script", MEASURED_ON)
