@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory, decoded, not_finite
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Memory, decoded, not_finite, remembered
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.compressor.measured import MeasuredCodec
@@ -148,12 +148,7 @@ class Compressor:
             inner = inner - self.predicted(memory, cohort)
         rows = take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
-        payload, kept = self.feedback.encode(codec, inner, rows, self._known(common), sender_key)
-        if kept.shape != rows.shape:
-            raise ValueError(
-                f"{type(self.feedback).__name__}.encode returned a memory {tuple(kept.shape)}, but must return "
-                f"{tuple(rows.shape)}, a row for each sender as it was given"
-            )
+        payload, kept = remembered(self.feedback, codec, inner, rows, self._known(common), sender_key)
         if self.part is not None:
             assert "uncompressed" not in payload.fields, "a codec has a field called uncompressed"
             rest = Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)

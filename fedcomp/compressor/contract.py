@@ -185,6 +185,25 @@ class Feedback(CheckedOptions, ABC):
         """Messages for x [M, D], given and returning the memory rows [M, ...] of these senders."""
 
 
+def remembered(
+    feedback: Feedback, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
+) -> tuple[Payload, Tensor]:
+    """`feedback.encode(codec, x, ...)`. Raises ValueError: it writes into x, or returns another kind of thing."""
+    before, name = x._version, f"{type(feedback).__name__}.encode"
+    found = feedback.encode(codec, x, memory, common, sender_key)
+    if x._version != before:
+        raise ValueError(f"{name} writes into its input, which its sender goes on with: work on x.clone()")
+    payload, kept = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    if not isinstance(payload, Payload) or not isinstance(kept, Tensor):
+        raise ValueError(f"{name} must return (payload, memory): a Payload, and a tensor with a row for each sender")
+    if kept.shape != memory.shape or kept.dtype != memory.dtype:
+        raise ValueError(
+            f"{name} returned a memory {kept.dtype} {tuple(kept.shape)}, but must return {memory.dtype} "
+            f"{tuple(memory.shape)}, a row for each sender as it was given"
+        )
+    return payload, kept
+
+
 class Estimator(CheckedOptions, ABC):
     """How a receiver turns all messages of a round into one vector; a frozen dataclass of options.
 

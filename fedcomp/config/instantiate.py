@@ -91,11 +91,17 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     reads the signature of the group's `_target_`, which is the codec's.
     """
     from fedcomp.compressor import Codec, Compressor  # here, since torch takes seconds to import
+    from fedcomp.compressor.contract import Estimator, Feedback
+    from fedcomp.compressor.predictors import Predictor
 
+    kinds = {"feedback": Feedback, "estimator": Estimator, "predictor": Predictor}
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
     with options_of(group):
-        parts = {name: build(part) if isinstance(part, DictConfig) else as_typed(part) for name, part in others.items()}
+        parts = {
+            name: build_part(part, kinds[name]) if isinstance(part, DictConfig) else as_typed(part)
+            for name, part in others.items()
+        }
         named = OmegaConf.create({group: options})[group]  # within its group, so that types are named in full
         codec = build(named)
         check_kind(named, codec, Codec)

@@ -48,6 +48,13 @@ class Field:
             written = f"{wanted} (convert, as in x.to({wanted}))" if wanted else "integers (as in x.to(torch.uint8))"
             raise WireError(f"field {name}: its entries are {given}, but its coding, {coding}, writes {written}")
 
+    def check_count(self, name: str) -> None:
+        """Raise WireError, which names the field, unless there is no count, or a whole number for each row."""
+        count, rows = self.count, self.data.shape[0]
+        if count is not None and (not isinstance(count, Tensor) or count.shape != (rows,) or count.is_floating_point()):
+            given = f"{count.dtype} {tuple(count.shape)}" if isinstance(count, Tensor) else type(count).__name__
+            raise WireError(f"field {name}: its count is {given}, but must be torch.int64 ({rows},), one for each row")
+
     def check_range(self, name: str) -> None:
         """Raise WireError, which names the field, if its coding cannot write an entry, or one that is not sent is no 0.
 
@@ -92,7 +99,7 @@ class Payload:
         measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
 
     Raises:
-        WireError: its fields are not all [M, n], or a field's entries are not of its coding's type.
+        WireError: its fields are not all [M, n], entries not of the coding's type, or a count not [M].
     """
 
     fields: Mapping[str, Field]
@@ -109,6 +116,7 @@ class Payload:
                 )
             for name, one in self.fields.items():
                 one.check_dtype(name)
+                one.check_count(name)
         except AttributeError:  # looked for only then: a round makes many messages
             self._check_kinds()
             raise

@@ -281,6 +281,11 @@ TOGETHER = [
     ("--config-dir MINE compressor=blank", "the YAML of compressor has no _target_, which names the class: write `_t"),
     ("--config-dir MINE compressor=later", "the YAML of thirds.Whole must not have `_partial_: true`"),
     ("--config-dir MINE compressor=bare", "compressor._target_=Whole names no class of a file: write FILE.CLASS"),
+    ("compressor=sign compressor.feedback={decay:0.5}", "the YAML of compressor.feedback has no _target_, which names"),
+    (
+        "compressor=sign compressor.feedback={_target_:collections.Counter}",
+        "collections.Counter made a Counter, which is no Feedback: let its class inherit from Feedback",
+    ),
     ("--config-dir MINE compressor=file", "compressor._target_=thirds names no class of a file: write FILE.CLASS"),
     (
         "--config-dir MINE compressor=unmarked",

@@ -39,17 +39,30 @@ def test_nothing_is_lost(codec, decay) -> None:
 
 @dataclass(frozen=True)
 class Mean(ErrorFeedback):
-    """Keeps one memory for all."""
+    """Keeps one memory for all, or breaks the contract otherwise."""
 
-    def encode(self, *given):
-        payload, memory = super().encode(*given)
-        return payload, memory.mean(0, keepdim=True)
+    what: str = "mean"
+
+    def encode(self, codec, x, *given):
+        payload, memory = super().encode(codec, x.mul_(2) if self.what == "in place" else x, *given)
+        returned = {"double": (payload, memory.double()), "swapped": (memory, payload), "alone": payload}
+        return returned.get(self.what, (payload, memory.mean(0, keepdim=True)))
 
 
-def test_a_memory_of_another_shape_is_named() -> None:
-    compressor, cohort = Compressor(Sign(), Mean()), Cohort.of([0, 3], torch.ones(2))
+@looped(
+    "what, words",
+    [
+        ("mean", r"Mean.encode returned a memory torch.float32 \(1, 40\), but must return torch.float32 \(2, 40\), a"),
+        ("double", r"Mean.encode returned a memory torch.float64 \(2, 40\), but must return torch.float32 \(2, 40\)"),
+        ("swapped", r"Mean.encode must return \(payload, memory\): a Payload, and a tensor with a row for each se"),
+        ("alone", r"Mean.encode must return \(payload, memory\)"),
+        ("in place", "Mean.encode writes into its input, which its sender goes on with"),
+    ],
+)
+def test_what_feedback_must_not_do_is_named(what: str, words: str) -> None:
+    compressor, cohort = Compressor(Sign(), Mean(what=what)), Cohort.of([0, 3], torch.ones(2))
     known = SharedKnowledge(Key(), cohort.ids, (DIM,))
-    with one_line_error(r"Mean.encode returned a memory \(1, 40\), but must return \(2, 40\), a row for each sender"):
+    with one_line_error(words):
         compressor.encode(gauss(2, DIM), compressor.init(5, torch.zeros(DIM)), cohort, known, Key())
 
 

@@ -180,6 +180,17 @@ test_wrong_messages = refused(
             lambda: Payload({"v": Field([1.0], Float())}),
             "^field v: its data are of the type list, but must be a tensor$",
         ),
+        *(
+            (
+                lambda count=count: Payload({"v": Field(torch.ones(2, 3), Float(), count)}),
+                f"^field v: its count is {given}",
+            )
+            for count, given in [
+                (torch.ones(2, 1).long(), r"torch.int64 \(2, 1\), but must be torch.int64 \(2,\), one for each row$"),
+                (torch.ones(2), r"torch.float32 \(2,\), but must be"),
+                ([1, 2], "list, but must be"),
+            ]
+        ),
         (
             lambda: Link(Ledger()).relay(UNEQUAL, coded=True),
             r"relaying by XOR needs messages of one length.*\(algorithm.relay=plain\)",
