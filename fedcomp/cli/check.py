@@ -49,13 +49,14 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     from fedcomp.config.compose import compose
     from fedcomp.config.instantiate import check_keys
     from fedcomp.provenance.checked import keep_passed
+    from fedcomp.training.error_location import located
 
     config = compose(overrides, config_dir)
     check_keys(config)
     jobs = {"compressor": _compressor, "algorithm": _algorithm, "model": _model, "dataset": _dataset}
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     found: list[CheckResult] = []
-    with _once():
+    with _once(), located():
         for group in chosen:
             name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
             own = [one for part, case, checks in jobs[group](name, config) for one in results(part, case, checks)]

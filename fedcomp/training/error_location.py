@@ -61,14 +61,15 @@ class Place:
 
 
 @contextlib.contextmanager
-def located(log: Path) -> Iterator[None]:
-    """Within the block, an error in code becomes a `CodeError`. `log`: the file that has its whole traceback."""
+def located(log: Path | None = None) -> Iterator[None]:
+    """Within the block, an error in code becomes a `CodeError`. `log`: the file with its whole traceback, if any."""
     try:
         yield
     except Exception as error:
         if not is_in_code(error):
             raise
-        raise CodeError(f"{_headline(error)}\n  {_place(error)}\n  the whole traceback is in {log}") from error
+        whole = "" if log is None else f"\n  the whole traceback is in {log}"
+        raise CodeError(f"{_headline(error)}\n  {_place(error)}{whole}") from error
 
 
 def is_in_code(error: BaseException) -> bool:

@@ -69,6 +69,8 @@ class Peeking(FedAvg):
         new, metrics = method.round(state, cohort, ctx)
         if self.peek == "old":  # what the compressor remembers is dropped
             new = replace(new, uplink=state.uplink)
+        if self.peek == "typo":
+            metrics = self.metric
         if self.peek == "accuracy":
             metrics = {**metrics, "test/accuracy": held.mean()}
         return (replace(new, theta=new.theta + 1e-3 * held.mean()) if self.peek == "server" else new), metrics
@@ -209,3 +211,11 @@ def test_a_warning_is_said_once(mine: str, caplog: pytest.LogCaptureFixture) -> 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rounds=3"]) == 2
     assert capsys.readouterr().err.startswith("error: nothing to check: choose one of compressor=NAME")
+
+
+def test_an_error_in_ones_own_code_is_its_line(mine: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config-dir", mine, "algorithm=peeking", "algorithm.peek=typo"]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "error: AttributeError: 'Peeking' object has no attribute 'metric'"
+    assert second.startswith(f'  File "{Path(mine, "peeking.py").resolve()}", line ')
+    assert second.endswith("in round: metrics = self.metric")
