@@ -12,7 +12,7 @@ candidates, R repetitions.
 
 import numpy as np
 
-from fedcomp.random.numba_jit import compiled
+from fedcomp.random.numba_jit import compiled, inlined
 from fedcomp.random.philox import MULTIPLIERS, ROUNDS, WEYL
 
 _M0, _M1 = (np.uint64(factor) for factor in MULTIPLIERS)
@@ -66,18 +66,24 @@ def encode(
                     out[row + column, repetition, block] = chosen
 
 
+@inlined
+def _block(counter: int, number: int, repetition: int, domain: int, key: np.ndarray) -> tuple[int, int, int, int]:
+    """The four words Philox4x32-10(key; counter, number, repetition, domain)."""
+    c0, c1, c2, c3 = np.uint32(counter), np.uint32(number), np.uint32(repetition), np.uint32(domain)
+    k0, k1 = key[0], key[1]
+    for _ in range(ROUNDS):
+        even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
+        c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
+        c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
+        k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
+    return c0, c1, c2, c3
+
+
 @compiled
 def _words(counter: int, repetition: int, domain: int, key: np.ndarray, words: np.ndarray) -> None:
     """words[:, i] = Philox4x32-10(key; counter, i, repetition, domain)."""
     for i in range(words.shape[1]):
-        c0, c1, c2, c3 = np.uint32(counter), np.uint32(i), np.uint32(repetition), np.uint32(domain)
-        k0, k1 = key[0], key[1]
-        for _ in range(ROUNDS):
-            even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
-            c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
-            c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
-            k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
-        words[0, i], words[1, i], words[2, i], words[3, i] = c0, c1, c2, c3
+        words[0, i], words[1, i], words[2, i], words[3, i] = _block(counter, i, repetition, domain, key)
 
 
 @compiled
@@ -272,14 +278,8 @@ def decode(
 def _candidate(first: int, number: int, repetition: int, domain: int, key: np.ndarray, words: np.ndarray) -> None:
     """words[g] = Philox4x32-10(key; first + g, number, repetition, domain)."""
     for group in range(words.shape[0]):
-        c0, c1, c2, c3 = np.uint32(first + group), np.uint32(number), np.uint32(repetition), np.uint32(domain)
-        k0, k1 = key[0], key[1]
-        for _ in range(ROUNDS):
-            even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
-            c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
-            c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
-            k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
-        words[group, 0], words[group, 1], words[group, 2], words[group, 3] = c0, c1, c2, c3
+        block = _block(first + group, number, repetition, domain, key)
+        words[group, 0], words[group, 1], words[group, 2], words[group, 3] = block
 
 
 @compiled
