@@ -67,7 +67,7 @@ def encode(
 
 
 @inlined
-def _block(counter: int, number: int, repetition: int, domain: int, key: np.ndarray) -> tuple[int, int, int, int]:
+def _block(counter: int, number: int, repetition: int, domain: int, key: np.ndarray) -> tuple[np.uint32, ...]:
     """The four words Philox4x32-10(key; counter, number, repetition, domain)."""
     c0, c1, c2, c3 = np.uint32(counter), np.uint32(number), np.uint32(repetition), np.uint32(domain)
     k0, k1 = key[0], key[1]
