@@ -44,7 +44,7 @@ OPTIONS = [
     (Spatial, {"transform": "avg", "ratio": 2.0}, "ratio=2.0 goes with transform=opt, and only with it"),
     (Spatial, {"transform": "online", "decay": 1.0}, "decay=1.0 must be a number in"),
     (ProjSpatial, {"transform": "mean"}, "estimator.transform=mean must be one of one, avg, max, opt, online"),
-    *((one, {"transform": "opt"}, "estimator.ratio=None goes with transform=opt") for one in (Spatial, ProjSpatial)),
+    *((one, {"transform": "opt"}, "estimator.ratio=null goes with transform=opt") for one in (Spatial, ProjSpatial)),
     *(
         (one, {"transform": "opt", "ratio": -2.0}, r"ratio=-2.0 must be a number in .*: R2/R1, in \[-1, n - 1\]")
         for one in (Spatial, ProjSpatial)

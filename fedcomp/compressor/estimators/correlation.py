@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedcomp.compressor.contract import Estimator
 from fedcomp.core.ranges import Within
-from fedcomp.core.validate import OptionError, check_choice
+from fedcomp.core.validate import OptionError, as_typed, check_choice
 
 ALL_OPPOSED = 1e-12
 """At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
@@ -37,7 +37,7 @@ class AssumedCorrelation(Estimator):
         check_choice("estimator.transform", self.transform, self.transforms)
         if (self.ratio is None) != (self.transform != "opt"):
             raise OptionError(
-                f"estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
+                f"estimator.ratio={as_typed(self.ratio)} goes with transform=opt, and only with it: the R2/R1 in "
                 f"[-1, n - 1] that is known; the transform is {self.transform}"
             )
 

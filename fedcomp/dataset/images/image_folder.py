@@ -22,6 +22,7 @@ from PIL import Image
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.ranges import checked
+from fedcomp.core.validate import as_typed
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.images.decode import Side, num_channels, stack
 from fedcomp.dataset.images.links import check_links
@@ -161,7 +162,7 @@ def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
     import torch
 
     if isinstance(owner, bool) or (isinstance(owner, int) and owner < 1):
-        raise ValueError(f"dataset.owner={owner} must be 1 or more levels, a regular expression, or null")
+        raise ValueError(f"dataset.owner={as_typed(owner)} must be 1 or more levels, a regular expression, or null")
     try:
         pattern = re.compile(owner if isinstance(owner, str) else f"^[^/]+/(?:[^/]+/){{{owner - 1}}}([^/]+)/")
     except re.error as error:

@@ -107,7 +107,7 @@ OF_TEST = ("test/cat/b.png", "test/cat/a.png", "test/dog/a.png")
         ((), {"owner": r"/(x*)"}, r"image .*/train/cat/a.png does not match"),
         ((), {"owner": 1}, r"image .*/train/cat/a.png lies in no folder of level 1"),
         ((), {"owner": 0}, r"dataset.owner=0 must be 1 or more levels"),
-        ((), {"owner": True}, r"dataset.owner=True must be 1 or more levels"),
+        ((), {"owner": True}, r"dataset.owner=true must be 1 or more levels"),
     ],
 )
 def test_what_it_refuses(tmp_path_factory, images, options, line):
