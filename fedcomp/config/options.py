@@ -187,7 +187,7 @@ def renamed(name: str) -> str | None:
 def _no_field(target: str, name: str) -> str:
     """What is added to the error that there is no such option, if the class has it, but not as a field."""
     part = pkgutil.resolve_name(target)
-    if not isinstance(part, type) or not (hasattr(part, name) or name in inspect.get_annotations(part)):
+    if not isinstance(part, type) or name not in vars(part).keys() | inspect.get_annotations(part).keys():
         return ""
     return (
         f"; an option of {target} is a field with a type, as in `{name}: float = ...`, and @dataclass(frozen=True) "

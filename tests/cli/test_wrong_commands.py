@@ -286,6 +286,10 @@ TOGETHER = [
         "compressor=sign compressor.feedback={_target_:collections.Counter}",
         "collections.Counter made a Counter, which is no Feedback: let its class inherit from Feedback",
     ),
+    (
+        "--config-dir MINE compressor=begins",
+        "compressor/begins.yaml: defaults: [topkk, ...]: compressor=topkk is unknown; did you mean 'topk'? (there",
+    ),
     ("--config-dir MINE compressor=file", "compressor._target_=thirds names no class of a file: write FILE.CLASS"),
     (
         "--config-dir MINE compressor=unmarked",
@@ -332,6 +336,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{MINE}/compressor/blank.yaml": "share: 0.5\n",
         f"{MINE}/compressor/later.yaml": "_target_: thirds.Whole\n_partial_: true\n",
         f"{MINE}/compressor/bare.yaml": "_target_: Whole\n",
+        f"{MINE}/compressor/begins.yaml": "defaults: [topkk, _self_]\n",
         f"{MINE}/compressor/file.yaml": "_target_: thirds\n",
         f"{MINE}/compressor/unmarked.yaml": "_target_: unmarked.Unmarked\nshare: 0.5\n",
         f"{MINE}/unmarked.py": "class Unmarked:\n    share: float\n",

@@ -100,6 +100,9 @@ def test_a_node_in_the_place_of_a_choice_is_said_to_be_merged(group: str, defaul
     config = compose([f"{group}={{_target_:tests.config.test_options.Half}}"])
     with one_line_error(f"^there is no option '{group}.*{merged} {group}=tests$"):
         check_keys(config)
+    config[group] = {"_target_": "fedcomp.client.sgd.Sgd", "lr": 0.1, "fixed_samples": 1}  # a property that it inherits
+    with one_line_error(f"^there is no option '{group}.fixed_samples' [^;]*$"):
+        check_keys(config)
     config[group] = {"_target_": "tests.config.test_options.Half", "shar": 0.1, "share": 0.5}  # as of a YAML
     with one_line_error(f"^there is no option '{group}.shar'; did you mean 'share'[^;]*$"):
         check_keys(config)

@@ -24,6 +24,8 @@ UNKNOWN_CHOICE = re.compile(
 )
 MERGING = re.compile(r"Error merging override (([^\s=]+)\S*)")
 """How the error of a value of the wrong kind begins: with the override, of an option of the run."""
+UNKNOWN_BEGIN = re.compile(r"^In '([^']+)': Could not load '([^']+)/([^'/]+)'")
+"""A choice that begins with none that there is, by `defaults: [...]`: both, and their group."""
 NO_INTEGER = re.compile(r"Value '([^']*)' of type '\w+' could not be converted to Integer")
 NOT_ONE_OF = re.compile(r"Invalid value '[^']*', expected one of \[([^\]]*)\]")
 NO_NULL = re.compile(r"field '[^']*' is not Optional")
@@ -103,6 +105,11 @@ def error_message(error: Exception, arguments: Sequence[str] = (), own: Sequence
         if did_you_mean(name, options):
             return line
         return f"{line}; of your own it is DIR/{group}/{name}.yaml, with --config-dir DIR"
+    begin = UNKNOWN_BEGIN.search(text)
+    if begin:
+        file, group, name = begin.groups()
+        hint = _suggest(name, list(comments_of(group, [CONF, *own])))
+        return f"{file}.yaml: defaults: [{name}, ...]: {group}={name} is unknown{hint}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
     if key and (
