@@ -169,7 +169,7 @@ def _zeros() -> nn.Module:
 
 test_wrong_options = refused(
     [
-        (lambda: FedBiF(SGD, bits=True), "algorithm.bits=True"),
+        (lambda: FedBiF(SGD, bits=True), "algorithm.bits=true"),
         (lambda: world.simulation(FedBiF(SGD), _zeros).init(), "which are all 0 in this model and would stay 0"),
     ]
 )
