@@ -130,7 +130,7 @@ def load(folder: Path, config: Any, wanted: Wanted) -> tuple[nn.Module, tuple[st
             output_loading_info=True,
         )
     except (*_CAUSES, SafetensorError) as error:
-        raise ValueError(f"model.path={folder} cannot be read ({first_line(error)})") from error
+        raise ValueError(f"model.path={folder} cannot be read ({_reason(error)})") from error
     mismatched = (one if isinstance(one, str) else one[0] for one in found["mismatched_keys"])
     new = dict.fromkeys(name.rpartition(".")[0] for name in (*sorted(found["missing_keys"]), *sorted(mismatched)))
     return network.eval(), tuple(new)
@@ -141,8 +141,13 @@ def drawn(config: Any, wanted: Wanted) -> nn.Module:
     try:
         made = _auto(wanted).from_config(config, dtype=wanted.dtype, attn_implementation=wanted.attention)
     except _CAUSES as error:
-        raise ValueError(f"model.config: transformers cannot make such a network ({first_line(error)})") from error
+        raise ValueError(f"model.config: transformers cannot make such a network ({_reason(error)})") from error
     return made.eval()
+
+
+def _reason(error: Exception) -> str:
+    line = first_line(error)
+    return "it has no attention=sdpa: take model.attention=eager" if "attn_implementation" in line else line
 
 
 def _auto(wanted: Wanted) -> Any:

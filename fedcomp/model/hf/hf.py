@@ -84,6 +84,8 @@ def network(
     if adapter == "lora":
         made.redraw()  # the head before the adapters, as when first values are drawn again
         add_lora(base, rank, alpha, targets, dropout, rslora, trains, a_init, heads, last, layer_size)
+    if base.device.type != "meta":
+        made.check_masks(input_shape[0], vocab_size)
     return made
 
 

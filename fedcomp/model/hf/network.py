@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.checkpointing import checkpoint_layers
+from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.hf.export import write_folder
 from fedcomp.model.lora.linear import LoraLinear, TrainedLinear
 
@@ -21,6 +23,9 @@ _OWN_POSITIONS = frozenset(
     {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert", "xmod", "data2vec-text", "mpnet"}
 )
 """Networks that count positions from their padding token's number on, which they do themselves."""
+
+MASKS_DIFFER = 0.05
+"""How much of the outputs' length may differ with other masks: more than bfloat16's rounding."""
 
 
 class HfNetwork(nn.Module):
@@ -104,7 +109,29 @@ class HfNetwork(nn.Module):
         if self._gives_positions:
             before = (real.cumsum(1) == 0).sum(1, keepdim=True)
             given["position_ids"] = (torch.arange(tokens.shape[1], device=tokens.device) - before).clamp(min=0)
-        logits = self.network(input_ids=tokens, **given).logits
+        return self._outputs(self.network(input_ids=tokens, **given).logits)
+
+    @torch.no_grad()
+    def check_masks(self, length: int, vocab_size: int) -> None:
+        """A trial on two samples. ValueError: the network's outputs are not those with masks of its own."""
+        tokens = random_inputs(2, (length,), vocab_size, torch.Generator().manual_seed(0))
+        if self.every is None and self.pad is not None:  # elsewhere nothing reads the padding behind it
+            tokens[tokens == self.pad] = (self.pad + 1) % vocab_size
+            tokens[1, (length + 1) // 2 :] = self.pad
+        why = "its outputs differ from those with its own; where it attends in chunks, shorter samples help"
+        try:
+            found, real = self(tokens), self._real(tokens).long()
+            wanted = self._outputs(self.network(input_ids=tokens, attention_mask=real, **self._options).logits)
+            differs = bool((found - wanted).norm() > MASKS_DIFFER * wanted.norm())
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+            differs, why = True, first_line(error)
+        if differs:
+            raise ValueError(
+                f"model=hf: {self.network.config.model_type} does not run with fedcomp's attention masks, which say of "
+                f"each position what it reads ({why}): take another network"
+            )
+
+    def _outputs(self, logits: Tensor) -> Tensor:
         logits = logits.float() if logits.dtype is torch.bfloat16 else logits
         if self.every is None:
             return logits

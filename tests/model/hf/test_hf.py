@@ -172,6 +172,20 @@ def test_wrong_options(options, line, folder) -> None:
         network((LENGTH,), VOCAB, "next_token", (LENGTH,), VOCAB, **({"path": str(folder)} | options))
 
 
+def test_networks_that_need_other_masks_or_another_attention() -> None:
+    """Bloom counts distances on its own mask, Llama 4 attends in chunks, of which a mask given to it says nothing."""
+    bloom = {"model_type": "bloom", "hidden_size": 32, "n_layer": 1, "n_head": 4, "vocab_size": VOCAB}
+    with one_line_error("such a network .it has no attention=sdpa: take model.attention=eager"):
+        module(config=bloom)
+    with one_line_error("bloom does not run with fedcomp's attention masks, which say .* take another network"):
+        module(config=bloom, attention="eager")
+    chunks = {"num_local_experts": 2, "head_dim": 8, "num_hidden_layers": 1, "attention_chunk_size": 4}
+    llama4 = CONFIGS["llama"] | chunks | {"model_type": "llama4_text"}
+    with one_line_error(r"llama4_text does not run with .*\(its outputs differ from those with its own"):
+        module(config=llama4)
+    module(config=llama4 | {"attention_chunk_size": LENGTH})
+
+
 def test_data_that_do_not_fit(folder) -> None:
     with pytest.raises(ValueError, match="the dataset has 41 tokens, but the network's embedding 40"):
         network((LENGTH,), 41, "next_token", (LENGTH,), 41, str(folder))
