@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.model.lora.add import within
 from fedcomp.model.lora.linear import LoraLinear
 from fedcomp.records.atomic_write import write_atomically
 
@@ -37,6 +38,17 @@ def write_folder(module: Exported, folder: Path, merge: bool = False) -> None:
     write_atomically(folder / "adapter_model.safetensors", save(_tensors(module), {"format": "pt"}))
 
 
+def classifier_layers(network: Any) -> tuple[str, ...]:
+    """Names of the parts of a classifier behind its last hidden states."""
+    return tuple(name for name in ("score", "classifier", "pre_classifier") if hasattr(network, name))
+
+
+def _heads(module: Exported) -> list[str]:
+    """The parts beside adapters: those that are trained, and a classifier's frozen ones, which PEFT looks for."""
+    heads = module.head or (classifier_layers(module.network) if module.every is None else ())
+    return sorted(head for head in heads if not any(within(name, [head]) for name in _named(module)))
+
+
 def _named(module: Exported) -> dict[str, LoraLinear]:
     return {name: part for name, part in module.network.named_modules() if isinstance(part, LoraLinear)}
 
@@ -46,7 +58,7 @@ def _config(module: Exported) -> dict[str, Any]:
     one = next(iter(layers.values()))
     return {
         "peft_type": "LORA",
-        "task_type": "SEQ_CLS" if module.every is None else "CAUSAL_LM",
+        "task_type": "CAUSAL_LM" if module.every is not None else "SEQ_CLS" if _heads(module) else None,
         "base_model_name_or_path": None,
         "r": one.rank,
         "lora_alpha": one.scale * one.rank,
@@ -54,7 +66,7 @@ def _config(module: Exported) -> dict[str, Any]:
         "bias": "none",
         "target_modules": sorted(layers),
         "fan_in_fan_out": not isinstance(one.base, torch.nn.Linear),
-        "modules_to_save": sorted(module.head) or None,
+        "modules_to_save": _heads(module) or None,
     }
 
 
@@ -63,7 +75,7 @@ def _tensors(module: Exported) -> dict[str, Tensor]:
     for name, layer in _named(module).items():
         for factor in ("lora_A", "lora_B"):
             found[f"base_model.model.{name}.{factor}.weight"] = getattr(layer, factor).detach().contiguous()
-    for head in module.head:
+    for head in _heads(module):
         for name, tensor in module.network.get_submodule(head).named_parameters():
             found[f"base_model.model.{head}.{name}"] = tensor.detach().contiguous()
     return dict(sorted(found.items()))

@@ -13,6 +13,7 @@ from torch import nn
 from fedcomp.core.ranges import Whole, checked
 from fedcomp.core.validate import as_typed
 from fedcomp.model.flat import draw
+from fedcomp.model.hf.export import classifier_layers
 from fedcomp.model.hf.folder import CONFIG, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
 from fedcomp.model.hf.network import HfNetwork
@@ -166,7 +167,7 @@ def _base(path: str | None, initial: str, config: Any, wanted: Wanted) -> tuple[
 def _last_layers(network: Any, classifies: bool) -> tuple[str, ...]:
     """Names of the parts behind the last hidden states."""
     if classifies:
-        return tuple(name for name in ("score", "classifier", "pre_classifier") if hasattr(network, name))
+        return classifier_layers(network)
     head = network.get_output_embeddings()
     return tuple(name for name, part in network.named_modules() if part is head)
 

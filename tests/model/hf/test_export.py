@@ -20,12 +20,18 @@ load_file = pytest.importorskip("safetensors.torch").load_file
 
 
 @pytest.mark.parametrize(
-    ("name", "classifies", "targets"),
-    [("llama", True, "all-linear"), ("gpt2", False, ["c_attn", "c_proj"]), ("opt", False, ["q_proj", "v_proj"])],
+    ("name", "classifies", "options"),
+    [
+        ("llama", True, {}),
+        ("gpt2", False, {"targets": ["c_attn", "c_proj"]}),
+        ("opt", False, {"targets": ["q_proj", "v_proj"]}),
+        ("bert", True, {"train_head": False}),
+    ],
+    ids=["a head", "W transposed", "in another order", "a frozen head"],
 )
-def test_a_folder_has_the_same_logits(name, classifies, targets, tmp_path) -> None:
-    """Layers that store W transposed, and another order in the model than in the file."""
-    net = module(name, classifies, targets=targets).eval()
+def test_a_folder_has_the_same_logits(name, classifies, options, tmp_path) -> None:
+    """Layers that store W transposed, another order in the model than in the file, and a head that PEFT looks for."""
+    net = module(name, classifies, **options).eval()
     base = copy.deepcopy(net.network)
     for one, layer in list(base.named_modules()):
         if hasattr(layer, "lora_A"):
