@@ -84,7 +84,7 @@ def note_trial(module: nn.Module, name: str, x: Tensor, num_classes: int) -> Non
             f"model {name} keeps {_first(constant)} as it is in training, which is sent with the statistics all the "
             "same: make a constant a buffer with persistent=False, or a parameter with requires_grad=False"
         )
-    if num_classes > 1 and _are_probabilities(outputs.detach()):
+    if num_classes > 1 and _are_probabilities(outputs.detach()) and _is_bounded(tried, x):
         _say(
             f"model {name} gives probabilities, as by softmax or sigmoid, and the loss takes a softmax of its outputs: "
             "leave the model's own out, or it hardly learns"
@@ -134,6 +134,15 @@ def _are_probabilities(outputs: Tensor) -> bool:
     """Whether outputs [B, K, ...] sum to 1 over the classes, or are all between 0 and 1."""
     between = bool(((outputs > 0) & (outputs < 1)).all())
     return between or (bool((outputs >= 0).all()) and bool(((outputs.sum(1) - 1).abs() < 1e-4).all()))
+
+
+@torch.no_grad()
+def _is_bounded(module: nn.Module, x: Tensor) -> bool:
+    """Whether outputs stay in [0, 1], as those of sigmoid, where trained parameters are a thousand times as large."""
+    for parameter in trained_parameters(module):
+        parameter.mul_(1000)
+    outputs = module(x)
+    return bool(((outputs >= 0) & (outputs <= 1)).all())
 
 
 def _first(names: list[str]) -> str:

@@ -225,6 +225,7 @@ def held_twice() -> dict[str, Any]:
             "model Net gives probabilities, as by softmax or sigmoid, and the loss takes",
         ),
         (net(lambda self, x: self.plain(x).sigmoid()), "model Net gives probabilities"),
+        (net(lambda self, x: 0.5 + 0.1 * self.plain(x)), ""),  # between 0 and 1 by its first values alone
         (
             net(lambda self, x: self.plain(x * self.positions * self.angles), constants),
             "model Net keeps positions as it is in training, which is sent with the statistics",
