@@ -152,4 +152,4 @@ class HfNetwork(nn.Module):
         if self.causal:
             reads = reads & torch.ones(length, length, dtype=torch.bool, device=real.device).tril()
         dtype = self.network.get_input_embeddings().weight.dtype
-        return torch.where(reads, 0.0, torch.finfo(dtype).min).to(dtype)
+        return torch.zeros_like(reads, dtype=dtype).masked_fill(~reads, torch.finfo(dtype).min)

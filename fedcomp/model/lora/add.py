@@ -64,7 +64,7 @@ def add_lora(
         layer = LoraLinear(module.get_submodule(name), inputs, outputs, rank, scale, dropout, trains, a_init)
         module.set_submodule(name, layer)
     smallest = min(min(sizes[name]) for name in names)
-    if rank > smallest:
+    if rank > smallest and not layer.lora_A.is_meta:  # which a trial of the size makes
         log.warning(
             "model.rank=%d is more than the %d inputs or outputs of an adapted layer: a lower rank says as much",
             rank,

@@ -144,6 +144,11 @@ def test_a_bf16_base_with_float32_adapters() -> None:
     assert dtypes == {True: torch.float32, False: torch.bfloat16}
 
 
+def test_a_network_in_float64() -> None:
+    x = tokens(2)
+    torch.testing.assert_close(module().double()(x).float(), module()(x), atol=1e-6, rtol=1e-5)
+
+
 def test_the_networks_own_dropout_is_off_unless_asked_for() -> None:
     assert not built("gpt2").draws_in_training
     assert built("gpt2", base_dropout=True, attention="eager").draws_in_training
