@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import rich.style  # noqa: F401 - draws from Python's as it is imported, such as by scikit-learn: here, before all else
 import torch
 
 TORCHS = "torch's"

@@ -1,12 +1,16 @@
 """Draws that no key names are found, and those of a key are none of them."""
 
 import random
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from fedcomp.core.cohort import Cohort
+from fedcomp.random import global_draws
 from fedcomp.random.global_draws import no_global_draws
 from fedcomp.random.keys import Key
 from fedcomp.simulation.async_metrics import MetricsReader
@@ -37,6 +41,15 @@ def test_draws_of_a_key_are_none() -> None:
     with no_global_draws("this part"):
         torch.rand(2, generator=Key().generator())
         np.random.default_rng(Key().seed).random(2)
+
+
+def test_a_library_that_imports_rich_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first import draws, and may stand in a load or a model of one's own, as scikit-learn's does."""
+    monkeypatch.delitem(sys.modules, "rich.style", raising=False)
+    noted_draws = runpy.run_path(global_draws.__file__)["noted_draws"]
+    with noted_draws() as drawn:
+        import rich.style  # noqa: F401
+    assert not drawn
 
 
 class Later(Uniform):
