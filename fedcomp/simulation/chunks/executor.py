@@ -192,15 +192,20 @@ def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
 
 def _worked(work: Callable[..., Any], data: ClientChunk, rows: Sequence[Tensor]) -> Any:
     """`work(data, *rows)`. Raises ValueError: it writes into rows, which may be the round's own or copies."""
-    written = [tensor._version for tensor in rows]
+    written = _writes(rows)
     result = work(data, *rows)
-    for number, tensor in enumerate(rows):
-        if tensor._version != written[number]:
+    for number, (before, after) in enumerate(zip(written, _writes(rows))):
+        if before != after:
             raise ValueError(
                 f"what map_clients calls writes into rows {number + 1} of the {len(rows)} that it is given, with which "
                 "the round goes on: make a new tensor, as in rows + change instead of rows.add_(change)"
             )
     return result
+
+
+def _writes(rows: Sequence[Tensor]) -> list[int]:
+    """How often each has been written into; 0 if it is of `torch.inference_mode()`, where torch does not count."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in rows]
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:

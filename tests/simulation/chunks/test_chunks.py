@@ -55,6 +55,14 @@ def test_work_that_writes_into_its_rows_is_refused(chunk_size: int) -> None:
         )
 
 
+@looped("chunk_size", [1, 100])
+def test_rows_may_be_of_inference_mode(chunk_size: int) -> None:
+    with torch.inference_mode():
+        rows = torch.ones(2, 1)
+    result = _executor(chunk_size).map_clients(lambda data, row: row + 1, Cohort.of([0, 2], torch.ones(2)), rows)
+    assert result.tolist() == [[2.0], [2.0]]
+
+
 @looped("chunk_size", [1, 3, 100])
 def test_clients_see_their_own_samples_once_an_epoch(chunk_size: int) -> None:
     executor = _executor(chunk_size)
