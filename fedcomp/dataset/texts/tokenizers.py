@@ -67,6 +67,8 @@ def load(name: str, root: Path, classifies: bool) -> Tokenizer:
         raise ValueError(
             f"dataset.tokenizer: {folder} has no tokenizer that can be read ({first_line(error)})"
         ) from None
+    if len(own.get_vocab()) <= len(own.all_special_tokens):  # the library makes an empty one where there is none
+        raise ValueError(f"dataset.tokenizer: {folder} has no tokenizer, or one without words: save the model's there")
     pad = own.pad_token_id
     if pad is None and classifies:
         raise ValueError(

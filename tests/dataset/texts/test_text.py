@@ -157,3 +157,7 @@ def test_the_tokenizer_of_a_folder(tmp_path):
         assert own.decode(y[y != NO_TARGET]).endswith("</s>")
     with pytest.raises(ValueError, match=r"has no padding token, which a classifier needs"):
         load(tmp_path, "same.jsonl", prompt="ask", label="say", tokenizer="model", test="same.jsonl")
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none" / "config.json").write_text('{"model_type": "gpt2"}')  # of which the library makes an empty one
+    with pytest.raises(ValueError, match=r"none has no tokenizer, or one without words"):
+        load(tmp_path, "same.jsonl", prompt="ask", answer="say", tokenizer="none", test="same.jsonl")
