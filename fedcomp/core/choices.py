@@ -17,6 +17,7 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from fedcomp.core.folders import CONF, part_name
+from fedcomp.core.validate import as_typed
 
 Plain = dict[str, Any]
 FOLDERS = {"downlink": "compressor"}
@@ -141,7 +142,7 @@ def changes(key: str, given: Mapping[str, Any]) -> list[str]:
     if given.get("_target_") != default.get("_target_"):
         return [f"{key}={part_name(given.get('_target_'))}"]
     names = sorted({*given, *default})
-    return [f"{key}.{name}={given.get(name)}" for name in names if given.get(name) != default.get(name)]
+    return [f"{key}.{name}={as_typed(given.get(name))}" for name in names if given.get(name) != default.get(name)]
 
 
 def _merged(old: Any, new: Any) -> Any:
