@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from fedcomp.core.first_line import first_line
-from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.hf.library import transformers
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -69,10 +68,10 @@ def config_of(folder: Path) -> Any:
     library = transformers()
     try:
         config = library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except _CAUSES as error:
+    except Exception as error:  # whatever the library and those below it raise for wrong sizes
         raise ValueError(
             f"model.path={folder}: its {CONFIG} is of no network that transformers {library.__version__} has "
-            f"({first_line(error)})"
+            f"({_wrong(error)})"
         ) from error
     if getattr(config, "quantization_config", None) is not None:
         raise ValueError(f"model.path={folder} has quantised weights, which cannot be read: give them unquantised")
@@ -84,11 +83,17 @@ def config_from(options: Mapping[str, Any]) -> Any:
     library, own = transformers(), dict(options)
     try:
         return library.AutoConfig.for_model(own.pop("model_type"), **own)
-    except _CAUSES as error:
+    except Exception as error:  # as in config_of
         raise ValueError(
             f"model.config must have a model_type that transformers knows, such as llama, and options that it takes "
-            f"({first_line(error)})"
+            f"({_wrong(error)})"
         ) from error
+
+
+def _wrong(error: Exception) -> str:
+    """What is wrong with a config, without the names of all networks."""
+    cause = error.__cause__ if type(error).__name__.startswith("StrictDataclass") else error
+    return first_line(cause or error).partition(". Should contain")[0]
 
 
 def is_causal(config: Any) -> bool:
@@ -108,13 +113,7 @@ def load(folder: Path, config: Any, wanted: Wanted) -> tuple[nn.Module, tuple[st
         pickled = any(folder.glob("*.bin"))
         what = "only pickled weights (*.bin), which are not read" if pickled else f"no {WEIGHTS}"
         raise ValueError(f"model.path={folder} has {what}: save it again with save_pretrained, as safetensors")
-    needed = sum(file.stat().st_size for file in files_read(folder))
-    free = free_bytes(torch.device("cpu"))
-    if needed > free:
-        raise ValueError(
-            f"model.path={folder} needs {needed / 2**30:,.1f} GiB, but {free / 2**30:.1f} GiB are free: take a smaller "
-            "model"
-        )
+    files_read(folder)  # which says so where the index is damaged
     from safetensors import SafetensorError
 
     try:

@@ -16,7 +16,7 @@ from fedcomp.model.flat import draw
 from fedcomp.model.hf.export import classifier_layers
 from fedcomp.model.hf.folder import CONFIG, Wanted, config_from, config_of, drawn, files_read, is_causal, load
 from fedcomp.model.hf.library import transformers
-from fedcomp.model.hf.network import HfNetwork
+from fedcomp.model.hf.network import OWN_POSITIONS, HfNetwork
 from fedcomp.model.lora.add import ALL_LINEAR, AInit, Alpha, Dropout, Rank, Trains, add_lora, linear_size, within
 from fedcomp.model.lora.linear import train_as_head
 from fedcomp.random.keys import Key
@@ -117,11 +117,16 @@ def _fitted(
             f"the dataset has {vocab_size} tokens, but the network's embedding {text.vocab_size}: take the "
             "tokenizer that belongs to the network"
         )
+    own = getattr(text, "pad_token_id", None)
+    pad = own if pad is None and own is not None and own >= 0 else pad
+    if pad is not None and pad >= text.vocab_size:
+        raise ValueError(f"model.pad_token={pad} is none of the network's {text.vocab_size} tokens: give one of them")
     for name in ("max_position_embeddings", "sliding_window"):
         most = getattr(text, name, None)
+        if most is not None and config.model_type in OWN_POSITIONS and name == "max_position_embeddings":
+            most -= 1 + (pad or 0)  # they are counted from the padding token's number on
         if most is not None and length > most:
-            raise ValueError(f"samples have {length} tokens, but the network's {name} is {most}: cut them shorter")
-    pad = getattr(text, "pad_token_id", None) if pad is None else pad
+            raise ValueError(f"samples have {length} tokens, but the network takes {most} ({name}): cut them shorter")
     if classes is not None and pad is None:
         raise ValueError(
             "a classifier of sequences needs a padding token, and the network has none: give model.pad_token"
@@ -144,7 +149,7 @@ def _config(path: str | None, initial: str, config: Mapping[str, Any] | None, vo
             )
         return config_of(Path(path).expanduser())
     if initial == "pretrained":
-        raise ValueError("model=hf needs model.path=DIR, a folder with config.json and model.safetensors")
+        raise ValueError("model=hf needs model.path=DIR, as save_pretrained writes it, or model.initial=random")
     if config is None:
         raise ValueError("model.initial=random needs model.path=DIR or model.config, such as {model_type: llama, ...}")
     return config_from({"vocab_size": vocab_size, **config})
@@ -156,8 +161,8 @@ def _base(path: str | None, initial: str, config: Any, wanted: Wanted) -> tuple[
 
     def make() -> nn.Module:
         nonlocal new
-        if path is None or initial == "random":
-            return drawn(config, wanted)
+        if path is None or initial == "random" or torch.get_default_device().type == "meta":
+            return drawn(config, wanted)  # on the meta device its sizes are asked for
         network, new = load(Path(path).expanduser(), config, wanted)
         return network
 

@@ -19,7 +19,7 @@ from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.hf.export import write_folder
 from fedcomp.model.lora.linear import LoraLinear, TrainedLinear
 
-_OWN_POSITIONS = frozenset(
+OWN_POSITIONS = frozenset(
     {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert", "xmod", "data2vec-text", "mpnet"}
 )
 """Networks that count positions from their padding token's number on, which they do themselves."""
@@ -64,7 +64,7 @@ class HfNetwork(nn.Module):
         self.head, self.new_head, self.base_dropout = tuple(head), new_head, base_dropout
         takes = inspect.signature(network.forward).parameters
         config: Any = network.config
-        own_positions = config.model_type in _OWN_POSITIONS
+        own_positions = config.model_type in OWN_POSITIONS
         self._gives_positions = "position_ids" in takes and not own_positions
         self.checkpoints = checkpoint_layers(network) if checkpointing else None
         self._options = {"use_cache": False} if "use_cache" in takes else {}

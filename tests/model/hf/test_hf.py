@@ -160,8 +160,12 @@ def test_the_files_that_are_read(folder) -> None:
     assert sorted(one.name for one in files_read(folder)) == wanted
 
 
+DRAWN = {"path": None, "initial": "random"}
 WRONG = [
-    ({"path": None}, "model=hf needs model.path=DIR"),
+    ({"path": None}, "model=hf needs model.path=DIR, .*, or model.initial=random"),
+    ({"pad_token": VOCAB}, "model.pad_token=40 is none of the network's 40 tokens"),
+    (DRAWN | {"config": {"model_type": "lama"}}, r"\(Unrecognized model identifier: lama\)$"),
+    (DRAWN | {"config": CONFIGS["llama"] | {"hidden_size": 30}}, "size .30. is not a multiple of the number of"),
     ({"path": "no_such"}, "model.path=no_such: there is no such folder"),
     ({"targets": ["c_attn"]}, "no linear layer is called c_attn; there are q_proj, k_proj, v_proj"),
     ({"adapter": "none", "dtype": "bfloat16"}, "model.adapter=none trains all: take float32"),
@@ -194,8 +198,12 @@ def test_networks_that_need_other_masks_or_another_attention() -> None:
 def test_data_that_do_not_fit(folder) -> None:
     with pytest.raises(ValueError, match="the dataset has 41 tokens, but the network's embedding 40"):
         network((LENGTH,), 41, "next_token", (LENGTH,), 41, str(folder))
-    with pytest.raises(ValueError, match="samples have 3000 tokens, but the network's max_position_embeddings is 2048"):
+    with pytest.raises(ValueError, match="have 3000 tokens, but the network takes 2048 .max_position_embeddings"):
         network((3000,), VOCAB, "next_token", (3000,), VOCAB, str(folder))
+    roberta = CONFIGS["bert"] | {"model_type": "roberta", "max_position_embeddings": LENGTH + 3}
+    assert module(classifies=True, config=roberta | {"pad_token_id": 2}).pad == 2
+    with pytest.raises(ValueError, match=f"samples have {LENGTH} tokens, but the network takes {LENGTH - 1} "):
+        module(classifies=True, config=roberta | {"pad_token_id": 3})
     with pytest.raises(ValueError, match="model=hf reads tokens"):
         network((8,), 3, "classification", (), None, str(folder))
     with pytest.raises(ValueError, match="bert is no causal language model"):
@@ -203,7 +211,14 @@ def test_data_that_do_not_fit(folder) -> None:
     without = {key: value for key, value in CONFIGS["llama"].items() if key != "pad_token_id"}
     with pytest.raises(ValueError, match="needs a padding token"):
         module(classifies=True, config=without)
+    with pytest.raises(ValueError, match="needs a padding token"):
+        module(classifies=True, config=without | {"pad_token_id": -1})
     assert module(classifies=True, config=without, pad_token=3).pad == 3
+
+
+def test_a_folder_that_does_not_fit_into_memory_is_not_read(folder) -> None:
+    with one_line_error(r"needs [\d,]+\.\d GiB for its parameters and a copy, .*: take a smaller model"):
+        built(path=str(folder), initial="pretrained", config=None, rank=10**10)
 
 
 def test_folders_that_cannot_be_read(folder, tmp_path) -> None:
