@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcomp.display import figure, units
+from fedcomp.display import figure, partition_plot, units
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.partition_plot import partition_figure, plot_partition
 from fedcomp.display.slowest_plot import MOST, plot_slowest
 from tests.looped import looped
+from tests.raising import raising
 from tests.thorough import thorough
 
 LINES = [
@@ -106,12 +107,15 @@ def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
 def test_a_partition_that_was_drawn_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts, first, again = np.arange(6).reshape(3, 2), tmp_path / "first.png", tmp_path / "again.png"
     plot_partition(counts, first, title="kept")
-    with monkeypatch.context() as patch:
-        patch.setattr(figure, "save", None)
-        plot_partition(counts, again, title="kept")
+    monkeypatch.setattr(partition_plot, "partition_figure", raising(LookupError()))
+    plot_partition(counts, again, title="kept")
     assert again.read_bytes() == first.read_bytes()
-    plot_partition(counts.reshape(2, 3), again, title="kept")
-    assert again.read_bytes() != first.read_bytes()
+    for others in ({}, {"title": "other"}, {"title": "kept", "below": "line"}, {"title": "kept", "class_names": "ab"}):
+        with pytest.raises(LookupError):
+            plot_partition(counts, again, **others)
+    for other, path in ((counts.reshape(2, 3), again), (counts + 1, again), (counts, tmp_path / "other.pdf")):
+        with pytest.raises(LookupError):
+            plot_partition(other, path, title="kept")
 
 
 def test_the_line_under_a_partition_is_within_the_picture() -> None:

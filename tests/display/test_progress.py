@@ -82,6 +82,19 @@ def test_a_round_whose_evaluation_was_shown_is_not_shown_again_after_a_long_save
     assert [line[:11] for line in stream.getvalue().splitlines()] == ["round 10/20", "round 20/20"]
 
 
+def test_a_round_whose_evaluation_was_not_shown_is_shown_when_that_is_due(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress("normal", stream) as progress:
+        progress.start(0, 20)
+        for round in (10, 11):
+            clock.now += 0.1
+            progress.evaluated({**RECORD, "round": round})
+        assert len(stream.getvalue().splitlines()) == 1
+        clock.now += 6.0
+        progress.advance(11)
+        assert stream.getvalue().splitlines()[1].startswith("round 11/20")
+
+
 def test_the_first_round_which_compiles_is_no_pace(clock: Clock) -> None:
     stream = io.StringIO()
     with Progress("normal", stream) as progress:

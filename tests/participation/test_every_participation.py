@@ -117,6 +117,7 @@ def test_a_rule_that_never_changes_is_asked_about_one_round_of_many(monkeypatch:
         )
     assert cohort_size(Full(), 3, 9) == cohort_size(WithoutAbsent(Full(), {}), 3, 9) == 3
     assert largest_mean_squares(Uniform(3), EQUAL[:3], 9) == pytest.approx(1 / 3)
+    assert cohort_size(type("Own", (Full,), {})(), 3, 9) is None  # a rule of one's own may change
 
 
 NO_LIST = "is no list of absent clients"

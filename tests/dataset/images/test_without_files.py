@@ -7,6 +7,7 @@ from torch.nn import functional
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images import digits
 from fedcomp.dataset.images.shapes import load
+from fedcomp.dataset.tables.sklearn_files import read_table
 from fedcomp.model.loss import evaluation_sums, metrics_of_sums
 from tests.refused import refused
 
@@ -44,6 +45,11 @@ def test_the_split_follows_its_seed():
     assert torch.equal(digits.load().train.x, digits.load().train.x)
     assert not torch.equal(digits.load().train.x, digits.load(split_seed=1).train.x)
     assert rows(digits.load(num_train=1)) == rows(digits.load(split_seed=1))
+
+
+def test_who_changes_a_table_changes_its_own():
+    read_table("digits.csv.gz", ",")[:] = 0
+    assert read_table("digits.csv.gz", ",").any()
 
 
 test_what_digits_refuse = refused(
