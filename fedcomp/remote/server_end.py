@@ -42,6 +42,7 @@ class ServerEnd:
         self._num_clients, self._run, self._number = 0, "", ""
         self.carried = self._before = CarriedBytes()
         self.kept, self.may_go_on = Kept(), False
+        self._left = ""  # why the last one that is gone has left
 
     @property
     def address(self) -> Address:
@@ -86,7 +87,7 @@ class ServerEnd:
             self._or_lose(client, functools.partial(self._catch_up, client, index))
         self._new = []
         if not self._peers:
-            raise Gone("no client is here: start them and the server again, and they go on")
+            raise Gone(f"no client is here{self._left}: start them and the server again, and they go on")
         absent = tuple(client for client in range(self._num_clients) if client not in self._peers)
         if self.may_go_on:
             self.kept.begin(index, absent, range(self._num_clients))
@@ -248,6 +249,7 @@ class ServerEnd:
         if not self.may_go_on:
             raise error
         peer = self._peers.pop(client)
+        self._left = f" ({error})"
         with contextlib.suppress(Gone):
             peer.tell(left_out=str(error))
         peer.close()

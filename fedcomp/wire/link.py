@@ -13,7 +13,7 @@ from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.coding.packed_bytes import WORD
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
-from fedcomp.wire.packing import pack, unpack_as
+from fedcomp.wire.packing import UnreadableMessage, pack, unpack_as
 from fedcomp.wire.payload import Payload
 
 
@@ -84,6 +84,13 @@ class Link:
         Args:
             who: whose the rows are, or who receives; None: the cohort.
         """
+        num = payload.num_rows
+        if kind in (UP, UNICAST) and who is None and num != (self.ledger.num_in_cohort or num):
+            raise ValueError(
+                f"a message of {num} rows, {', '.join(payload.fields)}, goes between the server and the "
+                f"{self.ledger.num_in_cohort} clients of a round: it needs a row for each (for the same to all "
+                "there is link.broadcast; others are named by link.up(payload, Listed(clients)))"
+            )
         self._count(kind, payload, who)
         for name, values in payload.measured.items():
             self._measured.setdefault(name if kind == UP else f"{name}_down", []).append(values)
@@ -92,12 +99,6 @@ class Link:
     def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
         """Add the message to the ledger."""
         num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
-        if kind in (UP, UNICAST) and who is None and num != (self.ledger.num_in_cohort or num):
-            raise ValueError(
-                f"a message of {num} rows, {', '.join(payload.fields)}, goes between the server and the "
-                f"{self.ledger.num_in_cohort} clients of a round: it needs a row for each (for the same to all "
-                "there is link.broadcast; others are named by link.up(payload, Listed(clients)))"
-            )
         if kind == UP:
             self.ledger.add("uplink", bits, paper)
         elif kind == UNICAST:
@@ -145,7 +146,10 @@ class WireLink(Link):
 
     def _unpacked(self, messages: Sequence[bytes], payload: Payload) -> Payload:
         """What is read from the bytes; its entries are those of the payload, bit for bit."""
-        received = unpack_as(payload, messages)
+        try:
+            received = unpack_as(payload, messages)
+        except UnreadableMessage as error:
+            raise WireError(f"{error}: its coding does not read what it writes") from None
         for name, field in payload.fields.items():
             data = received.fields[name].data
             if not torch.equal(_as_bits(data), _as_bits(field.data[:, : data.shape[1]])):

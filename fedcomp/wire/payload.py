@@ -5,7 +5,7 @@ Shape legend: M senders (rows), n entries of a field.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -60,22 +60,29 @@ class Field:
 
         Reads from the device.
         """
-        for row in range(self.data.shape[0]):
+        num = self.data.shape[0]
+        for row in range(num):
+            whose = f"field {name} of row {row}" if num > 1 else f"field {name}"
             try:
                 self.coding.check(self.sent(row))
             except WireError as error:
-                raise WireError(f"field {name} of row {row}: {error}, as {type(self.coding).__name__} says") from None
+                raise WireError(f"{whose}: {error}, as {type(self.coding).__name__} says") from None
             behind = self.data[row, len(self.sent(row)) :]
             if behind.any():
                 at = len(self.sent(row)) + int(behind.ne(0).byte().argmax())
                 raise WireError(
-                    f"field {name} of row {row}: entry {at} is not zero, but behind its count of "
+                    f"{whose}: entry {at} is not zero, but behind its count of "
                     f"{len(self.sent(row))}, so that it is not sent: a decoder must not see it"
                 )
 
     def sent(self, row: int) -> Tensor:
         """The entries that one row sends."""
         return self.data[row] if self.count is None else self.data[row, : int(self.count[row])]
+
+    def row(self, row: int) -> "Field":
+        """One row alone."""
+        count = None if self.count is None else self.count[row : row + 1]
+        return replace(self, data=self.data[row : row + 1], count=count)
 
     @property
     def static_bits(self) -> int | None:
@@ -144,6 +151,10 @@ class Payload:
         if not self.fields:
             raise WireError("a message without fields: who sends nothing, sends no message")
         return next(iter(self.fields.values())).data.shape[0]
+
+    def row(self, row: int) -> "Payload":
+        """The message of one sender alone."""
+        return replace(self, fields={name: one.row(row) for name, one in self.fields.items()}, measured={})
 
     def expect(self, **nums: int | None) -> tuple[Tensor, ...]:
         """The data of the fields, for a decoder that expects these names with n entries each; None: any number.

@@ -3,8 +3,9 @@
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fedcomp.remote import kept
 from fedcomp.remote.client_end import ClientEnd, Hello
 from fedcomp.remote.frames import Gone
 from fedcomp.remote.kept import ABSENT, Kept
-from fedcomp.remote.link import ServersLink
+from fedcomp.remote.link import ClientsLink, ServersLink
 from fedcomp.remote.processes import follow, states
 from fedcomp.remote.server_end import Lost, ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, can_leave_out
@@ -29,6 +30,7 @@ from fedcomp.wire.packing import pack
 from tests.algorithm.conformance_cases import CASES
 from tests.forked import context
 from tests.raising import raising
+from tests.refused import refused
 from tests.remote.ends import HERE, KEY, PATIENCE, RUN, gathered, until_somebody_came
 from tests.thorough import thorough
 
@@ -133,7 +135,7 @@ def test_who_is_late_or_stops_is_left_out_with_a_line() -> None:
     with pytest.raises(Gone, match="client 1 is gone, and the method needs its message"):
         end.receive(1, 10)
     there.close()
-    with pytest.raises(Gone, match="no client is here: start them and the server again"):
+    with pytest.raises(Gone, match=r"no client is here \(client 2 is gone.*\): start them and the server again"):
         end.begin(1)
 
 
@@ -173,6 +175,51 @@ def test_who_sends_what_cannot_be_read_is_left_out() -> None:
         assert lines[1].startswith("client 0 reports 7 bytes instead of 8: it runs other code")
         assert ("the run goes on without it, and it may come back" in lines[0]) == goes_on
         end.close()
+
+
+@dataclass(frozen=True)
+class Cut(Float):
+    """Writes fewer bits than it counts."""
+
+    def write(self, row: torch.Tensor) -> torch.Tensor:
+        return super().write(row)[:-9]
+
+
+@dataclass(frozen=True)
+class Doubling(Float):
+    """Reads what was not written."""
+
+    def read(self, *given: Any) -> tuple[torch.Tensor, int]:
+        row, at = super().read(*given)
+        return 2 * row, at
+
+
+@dataclass(frozen=True)
+class Greedy(Float):
+    """Reads more than was written."""
+
+    def read(self, bits: torch.Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        return super().read(bits, start, num + 1, dtype)
+
+
+def _up(field: Field) -> None:
+    """Client 3, the second of a round of two, sends this."""
+    cohort, ledger = Cohort.of((0, 3), torch.full((2,), 0.5)), Ledger()
+    ledger.begin_round(cohort)
+    end: Any = SimpleNamespace(client=3, send=lambda message: None)
+    ClientsLink(end, {}, cohort, ledger).up(Payload({"values": field}))
+
+
+ONES = torch.ones(2, 3)
+test_a_client_sends_nothing_but_what_it_means = refused(
+    [
+        (lambda: _up(Field(ONES[:1], Float())), "^a message of 1 rows, values, goes between the server and the 2 "),
+        (lambda: _up(Field(ONES, Float(), torch.tensor([3, 1]))), "^field values: entry 1 is not zero, but behind its"),
+        (lambda: _up(Field(ONES, Cut())), "^a message of 88 bits declares 96: its coding counts wrongly$"),
+        (lambda: _up(Field(ONES, Doubling())), "^field values arrives with other entries than were sent"),
+        (lambda: _up(Field(ONES, Greedy())), "ends after 96 of 128 bits: its coding does not read what it writes$"),
+    ]
+)
 
 
 def test_a_run_that_needs_all_stops() -> None:
