@@ -56,6 +56,8 @@ def export(folder: Path, file: Path, trust_code: bool = False, merge: bool = Fal
         raise ValueError(f"--merge writes a folder, and {file} would be a file: give a name without an ending")
     if to_folder and (file.suffix or file.is_file()):
         raise ValueError(f"{file} must end in .pt or .safetensors")
+    if to_folder and file.is_dir() and any(file.iterdir()):  # such as the base, which would be overwritten
+        raise ValueError(f"{file} is a folder with files in it: give the name of a new one")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
     run = trained_run(folder, trust_code, words)
@@ -94,4 +96,4 @@ def _safetensors(weights: dict[str, Tensor]) -> bytes:
         from safetensors.torch import save
     except ImportError as error:
         raise ValueError("*.safetensors needs the package safetensors: pip install safetensors") from error
-    return save(weights)
+    return save({name: tensor.clone() for name, tensor in weights.items()})  # shared weights under each name

@@ -47,6 +47,8 @@ def test_a_run_has_its_adapter_alone_and_exports_it(tmp_path: Path) -> None:
     assert sum(tensor.numel() for tensor in content.state.values()) < 1.1 * dim
     export(done.folder, tmp_path / "adapter")
     export(done.folder, tmp_path / "merged", merge=True)
+    with pytest.raises(ValueError, match="merged is a folder with files in it: give the name of a new one"):
+        export(done.folder, tmp_path / "merged")
     assert sorted(file.name for file in (tmp_path / "adapter").iterdir()) == [
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -106,6 +108,8 @@ def test_the_folder_that_transformers_loads_is_the_run_s_model(tmp_path: Path, m
     model = done.model()
     with torch.no_grad():
         torch.testing.assert_close(loaded(tokens).logits.mT, model(tokens), atol=1e-5, rtol=0)
+    export(done.folder, tmp_path / "model.safetensors")
+    model.load_state_dict(saved.load_file(tmp_path / "model.safetensors"))
 
 
 def test_differences_of_losses_need_weights_in_float32(tmp_path: Path) -> None:
