@@ -98,14 +98,14 @@ def choices_of(group: str, target: str, folder: Path = CONF) -> dict[str, Plain]
 
 
 def called(group: str, given: Mapping[str, Any]) -> str:
-    """What a part is called: as `part_name`, or where no choice is, as that whose values it has where they differ:
-    `dasha`, of the class that `marina` has too.
+    """What a part is called: as the choice of its class whose values it has where they differ; of none, as `part_name`.
+
+    So `dasha`, of the class that `marina` has too.
     """
-    name = part_name(given["_target_"])
     own = choices_of(group, str(given["_target_"]))
     differ = {key for one in own.values() for key in one if any(one[key] != other.get(key) for other in own.values())}
     fitting = [choice for choice, one in own.items() if all(given.get(key) == one.get(key) for key in differ)]
-    return fitting[0] if fitting and name not in own else name
+    return fitting[0] if fitting else part_name(given["_target_"])
 
 
 def parts(value: Any) -> Iterator[Mapping[str, Any]]:

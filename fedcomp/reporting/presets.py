@@ -16,7 +16,7 @@ FIGURES = ("network.down_bps", "network.up_bps", "network.rtt_s")
 def with_preset(flat: Flat) -> Flat:
     """A config whose network is the preset of `conf/network` that it is, and the options that differ from that.
 
-    And whose method, if its class has another name than its choices, is that choice.
+    And whose method is the choice that it is, of those of its class.
 
     A network is a preset if it has the preset's own values: rates, round trip, and all in which the preset differs from
     the general choice of its kind, but not, say, its jitter.

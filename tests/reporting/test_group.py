@@ -186,11 +186,11 @@ def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path,
 
 def test_two_methods_of_one_class_have_the_names_of_their_choices(make_run: MakeRun, tmp_path: Path) -> None:
     """Also where each is alone among others in its setting."""
-    for dataset, method in (("a", "marina"), ("b", "dasha")):
+    for dataset, method in (("a", "marina"), ("b", "dasha"), ("c", "marina_p"), ("d", "m3")):
         data = {"dataset": {"_target_": f"mine.{dataset}.load"}}
         make_run("sign", 0, [0.1, 0.5], config=data | {"algorithm": choices("algorithm")[method]}, folder=method)
         make_run("sign", 0, [0.1, 0.5], config=data | FEDAVG, folder=dataset)
-    assert {one.label for one in group(read_runs([tmp_path]))} == {"marina", "dasha", "fedavg"}
+    assert {one.label for one in group(read_runs([tmp_path]))} == {"marina", "dasha", "marina_p", "m3", "fedavg"}
 
 
 def test_a_setting_in_words() -> None:
