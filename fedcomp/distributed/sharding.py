@@ -114,8 +114,8 @@ class TorchProcessGroup(ProcessGroup):
         """Convert torch's error about a lost process to `PeerLost`, with the error of that process if it left one."""
         try:
             yield
-        except RuntimeError as error:
-            raise PeerLost(self._why()) from error
+        except RuntimeError:
+            raise PeerLost(self._why()) from None  # no error in the code that was waiting for the other process
 
     def _why(self) -> str:
         with contextlib.suppress(RuntimeError):  # the store is gone with its process

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from fedcomp.core.accelerated import FILE as FORMS
 from fedcomp.core.pytree import flatten
 from fedcomp.distributed import torch_processes as processes
 from fedcomp.distributed.context import TorchrunEnv, torchrun_env
-from fedcomp.distributed.sharding import TorchProcessGroup, balance_load
+from fedcomp.distributed.sharding import PeerLost, TorchProcessGroup, balance_load
+from fedcomp.training.error_location import is_in_code
 from tests.conformance import world
 from tests.distributed import one_process as ranked
 from tests.left import assert_same_run, folder_of
@@ -187,6 +189,14 @@ def test_alone_nothing_is_shared(monkeypatch) -> None:
     assert (place.rank, place.size, place.local_rank) == (1, 4, 1)
     monkeypatch.delenv("MASTER_PORT")
     assert torchrun_env() is None
+
+
+def test_a_process_that_is_lost_is_no_error_in_the_code_that_waits_for_it() -> None:
+    store = SimpleNamespace(check=lambda names: False)
+    group = TorchProcessGroup(0, 2, store)  # type: ignore[arg-type]
+    with pytest.raises(PeerLost, match="another of the 2 processes was killed") as lost, group.peer_errors():
+        raise RuntimeError("Connection closed by peer")
+    assert not is_in_code(lost.value)
 
 
 def test_a_run_of_one_process_touches_no_group() -> None:
