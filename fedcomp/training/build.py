@@ -81,7 +81,8 @@ def build(place: RunPlace, processes: ProcessContext, device: torch.device) -> B
         if bfloat16 is None and device.type == "cpu" and any(one.dtype is torch.bfloat16 for one in frozen):
             bfloat16 = check_bfloat16("frozen weights in bfloat16", "float32, by model.dtype=float32")
         inputs = run_inputs(plain, lambda: simulation.dataset, frozen_of(simulation.model))
-        _check_same_inputs(inputs, processes.broadcast_object(inputs))
+        mine = "/".join(place.path.parts[-3:]), inputs
+        _check_same_inputs(mine, processes.broadcast_object(mine))
         check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
         simulation = processes.distribute(simulation, config.chunk_size, config.threads)
         writer = setup.writer(inputs, simulation, parts, bfloat16)
@@ -116,11 +117,18 @@ def _planned(
     return (simulation if plan is None else plan.applied_to(simulation)), plan
 
 
-def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:
-    """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
-    model = "the model's parts", mine.model or {}, main.model or {}
-    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code), model):
-        for difference in differences(its, own):
+def _check_same_inputs(mine: tuple[str, RunInputs], main: tuple[str, RunInputs]) -> None:
+    """Raise ValueError unless this process makes the run of process 0, which may be on another machine, and reads what
+    that reads. Each is the run's name with its hash and seed, and its inputs."""
+    (run, own), (its_run, its) = mine, main
+    if run != its_run:
+        raise ValueError(
+            f"options on {socket.gethostname()} are not those of process 0: they make the run {run} instead of "
+            f"{its_run}; give all machines the same"
+        )
+    model = "the model's parts", own.model or {}, its.model or {}
+    for what, here, there in (("data", own.data, its.data), ("code", own.code, its.code), model):
+        for difference in differences(there, here):
             raise ValueError(
                 f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"
             )

@@ -261,13 +261,15 @@ def test_accepting_changes_is_no_setting_of_a_run() -> None:
     assert config_hash({"rounds": 3, "accept_changes": True}) == config_hash({"rounds": 3})
 
 
-def test_processes_on_other_data_are_refused() -> None:
+def test_processes_with_other_options_or_data_are_refused() -> None:
     parts = {"mine.csv": Fingerprint("aa", 1, 3)}
     mine = RunInputs(parts, {}, parts)
-    _check_same_inputs(mine, mine)
+    _check_same_inputs(("run", mine), ("run", mine))
+    with pytest.raises(ValueError, match="options on .* are not those of process 0: they make the run other instead"):
+        _check_same_inputs(("other", mine), ("run", mine))
     for kind, words in (("data", "data"), ("model", "the model's parts")):
         with pytest.raises(ValueError, match=f"{words} on .* are not those of process 0: mine.csv "):
-            _check_same_inputs(mine, replace(mine, **{kind: {"mine.csv": Fingerprint("bb", 1, 3)}}))
+            _check_same_inputs(("run", mine), ("run", replace(mine, **{kind: {"mine.csv": Fingerprint("bb", 1, 3)}})))
 
 
 @looped(
