@@ -45,6 +45,8 @@ from fedcomp.wire.coding import Float
 TURNS = {"b": ("B", "A"), "a": ("A", "B")}
 CUT = 1e-3
 """Of the largest singular value: what lies below it is 0 in a pseudoinverse."""
+NOISE = 1e-12
+"""Of a step's largest entry: what lies below it is rounding of float64."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,12 @@ class FedSRD(Algorithm):
                 steps.append((torch.linalg.pinv(b0[0], rtol=CUT) @ left @ right, torch.zeros_like(b0[0])))
             else:
                 steps.append((torch.zeros_like(a0[0]), left @ (right @ torch.linalg.pinv(a0[0], rtol=CUT))))
-        return layout.put(torch.zeros_like(theta)[None], [(a[None], b[None]) for a, b in steps])[0]
+        return layout.put(torch.zeros_like(theta)[None], [(_rounded(a)[None], _rounded(b)[None]) for a, b in steps])[0]
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """x with 0 for what is rounding alone: a B of nothing else would have an unbounded inverse."""
+    return torch.where(x.abs() > NOISE * x.abs().max(), x, 0.0)
 
 
 def kurtosis(x: Tensor) -> Tensor:

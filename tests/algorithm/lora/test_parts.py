@@ -160,6 +160,19 @@ def test_the_step_is_the_change_of_the_mean_product_in_the_others_space(role: st
         torch.testing.assert_close(db[0], wanted_b if role == "B" else torch.zeros_like(db[0]), rtol=0, atol=1e-5)
 
 
+def test_rows_of_b_that_nobody_changes_stay_0() -> None:
+    """Rounding's 1e-17 there would be all of B where nothing else of it comes down, and a step of A divides by B."""
+    sim, *_ = planted_run(FedSRD, 2)
+    layout = LoraLayout.of(sim.model.tensors)
+    rows = planted(torch.arange(7), sim.model.dim)
+    still = layout.put(rows, [(a, b * (torch.arange(b.shape[1]) != 1)[:, None]) for a, b in layout.factors(rows)])
+    theta = layout.b.put(still[0], torch.zeros(layout.b.size))
+    step = FedSRD(SGD).projected(layout, theta, still, SHARES, "B")
+    for _, b in layout.factors(step[None]):
+        assert bool(b.any())
+        assert not bool(b[0, 1].any())
+
+
 def test_a_first_round_of_a_changes_nothing_and_one_of_b_does() -> None:
     for first, moves in (("a", False), ("b", True)):
         sim = world.simulation(FedSRD(SGD, first=first, drop=0.0), lora_mlp)
