@@ -248,7 +248,9 @@ def _texts(
         classes, labels = _numbered(splits, target, "target")
         samples = [beginnings(*each, window) for each in zip(documents, labels, owners)]
         train, test = samples if len(samples) > 1 else split_classes(samples[0], *held_out)
-        return Dataset(name, train, test, "classification", len(classes), class_names=tuple(classes), vocab_size=BYTES)
+        return Dataset(
+            name, train, test, "classification", len(classes), class_names=tuple(classes), vocab_size=BYTES, padding=0
+        )
     if len(splits) == 1:
         rows = split_rows(len(documents[0]), *held_out)
         documents = [[documents[0][row] for row in own] for own in rows if len(own)]

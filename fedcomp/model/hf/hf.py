@@ -50,6 +50,7 @@ def network(
     base_dropout: bool = False,
     pad_token: Annotated[int | None, Whole(0, "a token's number")] = None,
     checkpointing: bool = False,
+    padding: int | None = None,
 ) -> HfNetwork:
     """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
 
@@ -71,7 +72,7 @@ def network(
     classes = num_outputs if classifies else None
     own = _config(path, initial, config, vocab_size)
     causal = is_causal(own)
-    pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, causal)
+    pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, padding, causal)
     wanted = Wanted(classes, DTYPES[dtype], attention)
     base, new = _base(path, initial, own, wanted)
     last = _last_layers(base, classifies)
@@ -105,11 +106,12 @@ def layer_size(part: nn.Module) -> tuple[int, int] | None:
 
 
 def _fitted(
-    config: Any, length: int, vocab_size: int, classes: int | None, pad: int | None, causal: bool
+    config: Any, length: int, vocab_size: int, classes: int | None, pad: int | None, padding: int | None, causal: bool
 ) -> int | None:
     """Writes the dataset's sizes into the network's config. Returns its padding token; ValueError: they do not fit.
 
-    `classes`: of whole sequences; None: a position's output is the next token.
+    `classes`: of whole sequences; None: a position's output is the next token. `pad`: as the user has given it.
+    `padding`: of the dataset, whose token a network has that has none of its own.
     """
     text = config.get_text_config()
     if vocab_size > text.vocab_size:
@@ -118,7 +120,7 @@ def _fitted(
             "tokenizer that belongs to the network"
         )
     own = getattr(text, "pad_token_id", None)
-    pad = own if pad is None and own is not None and own >= 0 else pad
+    pad = next((one for one in (pad, own, padding) if one is not None and one >= 0), None)
     if pad is not None and pad >= text.vocab_size:
         raise ValueError(f"model.pad_token={pad} is none of the network's {text.vocab_size} tokens: give one of them")
     for name in ("max_position_embeddings", "sliding_window"):
@@ -130,6 +132,11 @@ def _fitted(
     if classes is not None and pad is None:
         raise ValueError(
             "a classifier of sequences needs a padding token, and the network has none: give model.pad_token"
+        )
+    if classes is not None and padding not in (None, pad):
+        raise ValueError(
+            f"short samples are filled up with token {padding}, but token {pad} is what the network takes for padding: "
+            f"take the tokenizer that belongs to the network, or give model.pad_token={padding}"
         )
     if classes is None and not causal:
         raise ValueError(f"{config.model_type} is no causal language model: take a task with classes, or a decoder")
