@@ -56,9 +56,7 @@ def plot_partition(
     _KEPT[shown] = path.read_bytes()
 
 
-def partition_figure(
-    counts_NC: np.ndarray, class_names: Sequence[str] = (), title: str = "", below: str = ""
-) -> Figure:
+def partition_figure(counts_NC: np.ndarray, class_names: Sequence[str], title: str, below: str) -> Figure:
     """The picture that `plot_partition` writes, from the same arguments."""
     num_clients, num_classes = counts_NC.shape
     names = list(class_names) or [str(label) for label in range(num_classes)]

@@ -120,7 +120,7 @@ def test_a_partition_that_was_drawn_is_written_again(tmp_path: Path, monkeypatch
 
 def test_the_line_under_a_partition_is_within_the_picture() -> None:
     line = "mean label entropy of a client 0.461 nats (0.000 to 1.108); pooled 2.302"
-    picture = partition_figure(np.ones((3, 2), int), below=line)
+    picture = partition_figure(np.ones((3, 2), int), (), "", line)
     picture.draw_without_rendering()
     (shown,) = [text for text in picture.texts if "entropy" in text.get_text()]
     assert shown.get_text().split() == line.split()

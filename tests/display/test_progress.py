@@ -14,6 +14,7 @@ import pytest
 from fedcomp.display import progress as module
 from fedcomp.display.progress import Progress
 from fedcomp.display.screens import Lines, NotebookBar, in_notebook, screen_for
+from tests.looped import looped
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 
@@ -70,29 +71,19 @@ def test_an_evaluation_that_reads_as_the_one_before_is_shown(clock: Clock) -> No
     assert run("normal", clock, seconds=1.0)[-2] == "round 20/20  accuracy 50.00 %  1.24 Mbit"
 
 
-def test_a_round_whose_evaluation_was_shown_is_not_shown_again_after_a_long_save(clock: Clock) -> None:
-    stream = io.StringIO()
-    with Progress("normal", stream) as progress:
-        progress.start(0, 20)
-        for round in (10, 20):
-            clock.now += 6.0
-            progress.evaluated({**RECORD, "round": round})
-            clock.now += 6.0
-            progress.advance(round)
-    assert [line[:11] for line in stream.getvalue().splitlines()] == ["round 10/20", "round 20/20"]
-
-
-def test_a_round_whose_evaluation_was_not_shown_is_shown_when_that_is_due(clock: Clock) -> None:
+@looped("after", [6.0, 0.1])
+def test_a_round_is_shown_once_when_a_save_was_long(clock: Clock, after: float) -> None:
+    """With its evaluation, or, where that came too soon after another, when a line is due."""
     stream = io.StringIO()
     with Progress("normal", stream) as progress:
         progress.start(0, 20)
         for round in (10, 11):
-            clock.now += 0.1
+            clock.now += after
             progress.evaluated({**RECORD, "round": round})
-        assert len(stream.getvalue().splitlines()) == 1
+        assert len(stream.getvalue().splitlines()) == (2 if after > 1 else 1)
         clock.now += 6.0
         progress.advance(11)
-        assert stream.getvalue().splitlines()[1].startswith("round 11/20")
+        assert [line[:11] for line in stream.getvalue().splitlines()] == ["round 10/20", "round 11/20"]
 
 
 def test_the_first_round_which_compiles_is_no_pace(clock: Clock) -> None:
