@@ -150,6 +150,7 @@ def _other_test(own: Dataset, other: Dataset) -> Dataset:
         ("target's shape", own.target_shape, other.target_shape),
         ("type of inputs", own.test.x.dtype, other.test.x.dtype),
         ("vocabulary", own.vocab_size, other.vocab_size),
+        ("padding", own.padding_token, other.padding_token),
     ):
         if mine != its:
             raise ValueError(f"dataset={other.name} does not fit the run's model: its {what} is {its}, not {mine}")

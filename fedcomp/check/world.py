@@ -70,7 +70,7 @@ def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor]
         vocab_size=data.vocab_size,
         unlabelled=data.unlabelled,
         some_tokens=data.some_tokens,
-        padding=data.padding,
+        padding_token=data.padding_token,
     )
 
 

@@ -201,7 +201,7 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
             vocab_size=dataset.vocab_size,
             unlabelled=dataset.unlabelled,
             some_tokens=dataset.some_tokens,
-            padding=dataset.padding,
+            padding_token=dataset.padding_token,
         )
     except (TypeError, SystemExit) as error:  # the factory does not take the options in its config
         raise build_error(error, config.model) from error

@@ -62,7 +62,7 @@ class Dataset:
         unlabelled: for segmentation: what training makes of pixels without a class: they are ignored, or of some class
             that is absent from the client's batch.
         vocab_size: number of tokens where x holds tokens, 0 to vocab_size - 1; None: x holds features or pixels.
-        padding: for texts with a class: the token that fills short ones up behind their end; None: none does.
+        padding_token: for texts with a class: the token that fills short ones up behind their end; None: none does.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Dataset:
     vocab_size: int | None = None
     background: bool = False
     unlabelled: Unlabelled = "ignored"
-    padding: int | None = None
+    padding_token: int | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -249,8 +249,9 @@ def _texts(
         samples = [beginnings(*each, window) for each in zip(documents, labels, owners)]
         train, test = samples if len(samples) > 1 else split_classes(samples[0], *held_out)
         return Dataset(
-            name, train, test, "classification", len(classes), class_names=tuple(classes), vocab_size=BYTES, padding=0
-        )
+            name, train, test, "classification", len(classes), class_names=tuple(classes), vocab_size=BYTES,
+            padding_token=0,
+        )  # fmt: skip
     if len(splits) == 1:
         rows = split_rows(len(documents[0]), *held_out)
         documents = [[documents[0][row] for row in own] for own in rows if len(own)]

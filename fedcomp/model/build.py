@@ -45,14 +45,14 @@ def build(
     vocab_size: int | None = None,
     unlabelled: str = "ignored",
     some_tokens: bool = False,
-    padding: int | None = None,
+    padding_token: int | None = None,
 ) -> AnyModel:
     """The model of a run.
 
     Args:
         factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`,
-            `task`, `train`, `target_shape`, `vocab_size` and `padding` that its signature names and that are not bound
-            already; or a ready module, whose weights are drawn anew by its parts' `reset_parameters()`. To keep
+            `task`, `train`, `target_shape`, `vocab_size` and `padding_token` that its signature names and that are not
+            bound already; or a ready module, whose weights are drawn anew by its parts' `reset_parameters()`. To keep
             pretrained weights, give a function that loads them. It may also make a `TaskModel`, which is used as it is.
         key: draws the first weights of `model.module`; `model.init(key)` draws the same.
         input_shape: of one sample, (F,), (C, H, W) or, of tokens, (L,).
@@ -63,7 +63,7 @@ def build(
         target_shape: T of one sample's targets; outputs are [B, num_outputs, *T], for segmentation in training also
             [B, A, num_outputs, *T].
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
-        unlabelled, some_tokens, padding: as in `Dataset`.
+        unlabelled, some_tokens, padding_token: as in `Dataset`.
     Returns:
         the factory's own `TaskModel`; else `Functional` for modules that are no chain of known layers, `Folded` for
         those with adapters alone, `Perceptron` for Flatten, Linear and ReLU, and `Stacked` for the rest; of these,
@@ -86,7 +86,7 @@ def build(
             "train": train,
             "target_shape": tuple(target_shape),
             "vocab_size": vocab_size,
-            "padding": padding,
+            "padding_token": padding_token,
         }
         make = functools.partial(factory, **_named(factory, given))
         if "train" not in make.keywords:  # such a factory reads the training data, which the check would read too

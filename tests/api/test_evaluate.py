@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 import torch
 
 from fedcomp.api import Run, run
-from fedcomp.api.evaluate import evaluate, main
+from fedcomp.api.evaluate import _other_test, evaluate, main
 from fedcomp.api.export import main as export
+from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.records.metrics_file import read_repetitions
 from tests.looped import looped
 from tests.thorough import thorough
@@ -157,6 +159,13 @@ def test_wrong_words(finished: Run, capsys: pytest.CaptureFixture[str], words: l
     assert main([str(finished.folder), *words]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert line in said
+
+
+def test_texts_that_are_filled_up_otherwise_do_not_fit() -> None:
+    texts = Samples(torch.tensor([[2, 1, 0]]), torch.tensor([0]))
+    own = Dataset("own", texts, texts, "classification", 2, vocab_size=3, padding_token=0)
+    with pytest.raises(ValueError, match="its padding is 1, not 0"):
+        _other_test(own, replace(own, name="other", padding_token=1))
 
 
 def test_a_run_that_is_not_finished_says_so(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,6 +170,7 @@ def test_classes_of_texts_and_texts_that_are_held_out(library, tmp_path):
     dataset = huggingface.load(str(tmp_path / "d"), input="text", window=4)
     check(dataset)
     assert (dataset.task, dataset.train.y.tolist(), dataset.class_names) == ("classification", [0, 1], ("bad", "good"))
+    assert dataset.padding_token == 0
     rows = {bytes(row.tolist()) for samples in (dataset.train, dataset.test) for row in samples.x}
     assert rows == {b"no\0\0", b"neve", b"yes\0"}
     five = {"": {"text": ["aaaa", "bbbb", "cccc", "dddd", "eeee"]}}

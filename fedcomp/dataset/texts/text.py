@@ -71,7 +71,7 @@ def load(
         samples = [_samples(x, y, of, owner) for (x, y), of in zip(parts, owners)]
         return Dataset(
             name, samples[0], samples[1], "classification", len(classes), class_names=tuple(classes),
-            vocab_size=tokens.vocab_size, padding=tokens.pad,
+            vocab_size=tokens.vocab_size, padding_token=tokens.pad,
         )  # fmt: skip
     samples = []
     for what, part, of in zip(("training", "test"), (own, held_out), owners):

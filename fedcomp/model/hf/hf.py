@@ -50,7 +50,7 @@ def network(
     base_dropout: bool = False,
     pad_token: Annotated[int | None, Whole(0, "a token's number")] = None,
     checkpointing: bool = False,
-    padding: int | None = None,
+    padding_token: int | None = None,
 ) -> HfNetwork:
     """The network of a folder for a dataset of tokens: a causal language model, or a classifier of sequences.
 
@@ -72,7 +72,7 @@ def network(
     classes = num_outputs if classifies else None
     own = _config(path, initial, config, vocab_size)
     causal = is_causal(own)
-    pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, padding, causal)
+    pad = _fitted(own, input_shape[0], vocab_size, classes, pad_token, padding_token, causal)
     wanted = Wanted(classes, DTYPES[dtype], attention)
     base, new = _base(path, initial, own, wanted)
     last = _last_layers(base, classifies)

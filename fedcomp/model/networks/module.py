@@ -16,6 +16,7 @@ def own(
     vocab_size: int | None = None,
     path: str | None = None,
     options: Mapping[str, Any] | None = None,
+    padding_token: int | None = None,
 ) -> nn.Module:
     """What the class or function `path` makes of `options` and of those other arguments that its signature names.
 
@@ -26,7 +27,7 @@ def own(
     """
     make, options = _found(path), dict(options or {})
     data = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task}
-    data |= {"target_shape": tuple(target_shape), "vocab_size": vocab_size}
+    data |= {"target_shape": tuple(target_shape), "vocab_size": vocab_size, "padding_token": padding_token}
     accepted = inspect.signature(make).parameters
     given = {name: value for name, value in data.items() if name in accepted} | options
     any_name = any(one.kind is one.VAR_KEYWORD for one in accepted.values())

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedcomp.check.world import model_of
+from fedcomp.config.compose import compose
+from fedcomp.config.factory import build_simulation
 from fedcomp.dataset.check import check
 from fedcomp.dataset.contract import NO_TARGET
 from fedcomp.dataset.texts import text
@@ -79,6 +82,29 @@ def test_classes(tmp_path):
     assert (dataset.task, dataset.num_outputs, dataset.class_names) == ("classification", 2, ("product", "sum"))
     assert [shown(row) for row in dataset.train.x] == ["1+1_", "2*3_", "2+2_", "a ve"]
     assert dataset.train.y.tolist() == [1, 0, 1, 0]
+    assert dataset.padding_token == 0
+
+
+READER = """
+from torch import nn
+class Reader(nn.Module):
+    def __init__(self, num_outputs, vocab_size, padding_token):
+        super().__init__()
+        self.words = nn.Embedding(vocab_size, num_outputs, padding_idx=padding_token)
+    def forward(self, tokens):
+        return self.words(tokens).mean(1)
+"""
+
+
+def test_a_model_of_ones_own_is_told_the_padding(tmp_path, monkeypatch):
+    (tmp_path / "padding_reader.py").write_text(READER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    data = f"dataset=text dataset.path={jsonl(tmp_path)} dataset.prompt=ask dataset.label=kind dataset.length=4"
+    words = f"{data} dataset.test=same.jsonl model=module model.path=padding_reader.Reader num_clients=2"
+    simulation, _ = build_simulation(compose(words.split()), torch.device("cpu"))
+    assert simulation.model.module.words.padding_idx == 0
+    assert model_of(simulation.model.module.__class__, simulation.dataset).module.words.padding_idx == 0
 
 
 def test_the_same_from_csv_and_compressed(tmp_path):

@@ -214,10 +214,10 @@ def test_data_that_do_not_fit(folder) -> None:
     with pytest.raises(ValueError, match="needs a padding token"):
         module(classifies=True, config=without | {"pad_token_id": -1})
     assert module(classifies=True, config=without, pad_token=3).pad == 3
-    assert module(classifies=True, config=without, padding=3).pad == 3
+    assert module(classifies=True, config=without, padding_token=3).pad == 3
     with pytest.raises(ValueError, match=r"filled up with token 3, but token 0 is .* or give model.pad_token=3"):
-        module(classifies=True, padding=3)
-    assert module(classifies=True, padding=3, pad_token=3).pad == 3
+        module(classifies=True, padding_token=3)
+    assert module(classifies=True, padding_token=3, pad_token=3).pad == 3
 
 
 def test_a_folder_that_does_not_fit_into_memory_is_not_read(folder) -> None:
