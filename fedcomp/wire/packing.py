@@ -57,14 +57,27 @@ def layout(payload: Payload) -> Layout:
 
 
 def pack(payload: Payload, row: int) -> bytes:
-    """The bytes of one row's message, whose entries fit (`Payload.check_range`); the last byte is padded with zeros."""
-    bits = []
-    for field in payload.fields.values():
-        data = field.sent(row)
+    """The bytes of one row's message, whose entries fit (`Payload.check_range`); the last byte is padded with zeros.
+
+    Raises WireError: a coding writes another number of bits than it counts.
+    """
+    bits: list[torch.Tensor] = []
+    for name, field in payload.fields.items():
+        data, before = field.sent(row), len(bits)
         if field.count is not None and not field.count_known:
             bits.append(_count_coding(field.data.shape[1]).write(torch.tensor([len(data)], device=data.device)))
         bits.append(field.coding.write(data))
+        _check_counted(name, field, row, sum(map(len, bits[before:])))
     return pack_bits(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
+
+
+def _check_counted(name: str, field: Field, row: int, written: int) -> None:
+    """Raise WireError unless a row of a field counts as many bits as were written, also where its layout says it."""
+    counted, fixed, coding = int(field.bits[row]), field.static_bits, type(field.coding).__name__
+    if counted != written:
+        raise WireError(f"field {name} of row {row}: {coding} writes {written} bits of it, and counts {counted}")
+    if fixed not in (None, written):
+        raise WireError(f"field {name} of row {row}: {coding} writes {written} bits of it; its fixed_bits says {fixed}")
 
 
 def unpack(messages: Sequence[bytes], known: Layout, device: torch.device) -> Payload:

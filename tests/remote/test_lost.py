@@ -215,7 +215,7 @@ test_a_client_sends_nothing_but_what_it_means = refused(
     [
         (lambda: _up(Field(ONES[:1], Float())), "^a message of 1 rows, values, goes between the server and the 2 "),
         (lambda: _up(Field(ONES, Float(), torch.tensor([3, 1]))), "^field values: entry 1 is not zero, but behind its"),
-        (lambda: _up(Field(ONES, Cut())), "^a message of 88 bits declares 96: its coding counts wrongly$"),
+        (lambda: _up(Field(ONES, Cut())), "^field values of row 0: Cut writes 87 bits of it, and counts 96$"),
         (lambda: _up(Field(ONES, Doubling())), "^field values arrives with other entries than were sent"),
         (lambda: _up(Field(ONES, Greedy())), "ends after 96 of 128 bits: its coding does not read what it writes$"),
     ]

@@ -9,7 +9,7 @@ import torch
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
-from fedcomp.wire.coding import Elias, Float, Rice, Unsigned
+from fedcomp.wire.coding import Elias, Float, Rice, Shortest, Unsigned
 from fedcomp.wire.legs import ALL, BROADCAST, COHORT, Legs
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.conformance import world
@@ -69,15 +69,33 @@ def test_ragged_rows_send_their_count_unless_both_ends_know_it(known: bool, bits
     assert torch.equal(received.bits, payload.bits)
 
 
-def test_a_false_width_is_caught_by_the_wire() -> None:
-    class Liar(Unsigned):
-        def write(self, row):
-            return Unsigned(self.width + 2).write(row)
+class Longer(Unsigned):
+    """One bit more than it counts."""
 
-    lying = Payload({"codes": Field(torch.tensor([[1, 2, 3, 4]]), Liar(3))})
-    assert Link(Ledger()).up(lying) is lying
-    with pytest.raises(WireError, match="declares 12"):
-        WireLink(Ledger()).up(lying)
+    def write(self, row):
+        return torch.cat((super().write(row), row.new_zeros(1, dtype=torch.uint8)))
+
+
+class Fewer(Unsigned):
+    """Its `fixed_bits`, which the ledger counts, are fewer than its `bits`."""
+
+    def fixed_bits(self, num):
+        return num
+
+
+@pytest.mark.parametrize(
+    ("coding", "says"),
+    [
+        (Longer(3), "field codes of row 0: Longer writes 13 bits of it, and counts 12"),
+        (Shortest((Longer(3), Unsigned(4))), "field codes of row 0: Shortest writes 14 bits of it, and counts 13"),
+        (Fewer(3), "field codes of row 0: Fewer writes 12 bits of it; its fixed_bits says 4"),
+    ],
+)
+def test_a_coding_of_ones_own_that_counts_wrongly_is_refused(coding, says) -> None:
+    lying = Payload({"codes": Field(torch.tensor([[1, 2, 3, 4]]), coding)})
+    for link in (Link(Ledger()), WireLink(Ledger())):
+        with pytest.raises(WireError, match=says):
+            link.up(lying)
 
 
 CODEC = """

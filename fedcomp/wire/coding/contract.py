@@ -1,7 +1,7 @@
 """What a coding is, and the functions that they share.
 
 A coding counts the bits of all rows without writing them (`bits`, `fixed_bits`), and writes and reads one row (`write`,
-`read`) on the row's device. Both must agree to the bit, which `WireLink` checks for every message. Entries that do not
+`read`) on the row's device. Both must agree to the bit, which `pack` checks for every message. Entries that do not
 fit (`check`), and bits that no sender can have written, raise a `WireError`. For these checks the host reads a few
 numbers per field, not its entries, unless a coding's docstring says otherwise.
 Shape legend: M rows (senders), n entries a row.
