@@ -216,7 +216,7 @@ def step_by_step(loop: LocalLoop, memory: tuple[Tensor, ...] = ()) -> LocalResul
         if at.theta._version == written:
             raise ValueError(
                 f"client={name_of(solver)}: update leaves theta as it was, so that nothing would be learnt: it changes "
-                "theta in place, as theta.add_(grad, alpha=coefficients[0]) does"
+                "theta in place, as theta.add_(coefficients[0] * grad) does"
             )
         loss[:num_rows].add_(gradient.loss)
         if at.stats.shape[1]:

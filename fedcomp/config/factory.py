@@ -285,11 +285,16 @@ def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[to
     seed = config.seed if partition.seed is None else partition.seed
     key = repetition_key(Key(("partition", seed)), repetition)
     name, num_samples = f"partition={name_of(partition)}", len(dataset.train)
+
+    def dealt() -> list[torch.Tensor]:  # of copies: a rule of the user's own may mark in them whom it has dealt
+        labels, owners = (one if one is None else one.clone() for one in (dataset.labels, dataset.train.owner))
+        return partition.split(labels, num_samples, config.num_clients, key, owners)
+
     with no_global_draws(name):
-        parts = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
+        parts = dealt()
     check_parts(parts, num_samples, config.num_clients)
     if not type(partition).__module__.startswith("fedcomp."):
-        again = partition.split(dataset.labels, num_samples, config.num_clients, key, dataset.train.owner)
+        again = dealt()
         if len(again) != len(parts) or not all(map(torch.equal, parts, again)):
             raise ValueError(f"{name} deals other samples by the same key, also to a resumed run: {KEYED}")
     left = num_samples - sum(map(len, parts))

@@ -37,34 +37,8 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
     """
     name = f"participation={name_of(participation)}"
     scaled = isinstance(participation, WithoutAbsent)  # the weights of those present, whom `inclusion` does not know
-    importance = torch.ones(num_clients, dtype=torch.float64)
     for index in range(min(rounds, FIRST_COHORTS)):
-        inclusion = participation.inclusion(num_clients, index)
-        if not isinstance(inclusion, Tensor) or inclusion.dtype != torch.float64 or inclusion.shape != (num_clients,):
-            raise ValueError(f"{name}: inclusion must return float64 [{num_clients}], a probability for each client")
-        if not bool(((inclusion >= 0) & (inclusion <= 1)).all()):
-            raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in [0, 1]")
-        with no_global_draws(name):
-            cohort, again = (participation.sample(Key(("first cohorts", index)), importance, index) for _ in range(2))
-        if not isinstance(cohort, Cohort):
-            raise ValueError(f"{name}: sample returned a {type(cohort).__name__}, but must return a Cohort (Cohort.of)")
-        cohort.check(num_clients)
-        if again.clients != cohort.clients or not torch.equal(again.weight, cohort.weight):
-            raise ValueError(
-                f"{name} drew clients {listed(cohort.clients)}, and by the same key {listed(again.clients)}: a resumed "
-                f"run would have other cohorts; {KEYED}, and keep nothing on self"
-            )
-        never = cohort.ids[inclusion[cohort.ids] == 0].tolist()
-        if never:
-            raise ValueError(
-                f"{name} drew clients {listed(never)} for round {index}, although its inclusion says that they cannot "
-                "be in it: it must return the probability that a client is drawn"
-            )
-        if cohort.size < num_clients and bool((inclusion == 1).all()) and not scaled:
-            raise ValueError(
-                f"{name} drew {cohort.size} of {num_clients} clients, although its inclusion says that all take part "
-                "in every round: it must return the probability that a client is drawn"
-            )
+        cohort, inclusion = first_cohort(participation, num_clients, index)
         weight, inverse = cohort.weight.double(), 1 / (num_clients * inclusion[cohort.ids])
         mean = abs(float(weight.sum()) - 1) < TOLERANCE or torch.allclose(weight, inverse, rtol=TOLERANCE)
         if cohort.size and not mean and not scaled:
@@ -76,7 +50,45 @@ def check_draws(participation: Participation, num_clients: int, rounds: int) -> 
             )
             return
     if not type(participation).__module__.startswith("fedcomp.") and rounds >= FEWEST_ROUNDS:
-        _check_frequencies(participation, name, importance, rounds)
+        _check_frequencies(participation, name, torch.ones(num_clients, dtype=torch.float64), rounds)
+
+
+def first_cohort(participation: Participation, num_clients: int, index: int) -> tuple[Cohort, Tensor]:
+    """A cohort of round `index`, of clients that count alike, and the rule's `inclusion`. Raises as `check_draws`."""
+    name = f"participation={name_of(participation)}"
+    inclusion = participation.inclusion(num_clients, index)
+    if not isinstance(inclusion, Tensor) or inclusion.dtype != torch.float64 or inclusion.shape != (num_clients,):
+        raise ValueError(f"{name}: inclusion must return float64 [{num_clients}], a probability for each client")
+    if not bool(((inclusion >= 0) & (inclusion <= 1)).all()):
+        raise ValueError(f"{name}: inclusion returned {inclusion.tolist()[:8]}, but probabilities are in [0, 1]")
+    importance = torch.ones(num_clients, dtype=torch.float64)
+    with no_global_draws(name):
+        cohort, again = (participation.sample(Key(("first cohorts", index)), importance, index) for _ in range(2))
+    if not bool((importance == 1).all()):
+        raise ValueError(
+            f"{name}: sample writes into the importance that it is given, which is that of all rounds: make a new "
+            "tensor, as in importance / importance.sum()"
+        )
+    if not isinstance(cohort, Cohort):
+        raise ValueError(f"{name}: sample returned a {type(cohort).__name__}, but must return a Cohort (Cohort.of)")
+    cohort.check(num_clients)
+    if again.clients != cohort.clients or not torch.equal(again.weight, cohort.weight):
+        raise ValueError(
+            f"{name} drew clients {listed(cohort.clients)}, and by the same key {listed(again.clients)}: a resumed "
+            f"run would have other cohorts; {KEYED}, and keep nothing on self"
+        )
+    never = cohort.ids[inclusion[cohort.ids] == 0].tolist()
+    if never:
+        raise ValueError(
+            f"{name} drew clients {listed(never)} for round {index}, although its inclusion says that they cannot "
+            "be in it: it must return the probability that a client is drawn"
+        )
+    if cohort.size < num_clients and bool((inclusion == 1).all()) and not isinstance(participation, WithoutAbsent):
+        raise ValueError(
+            f"{name} drew {cohort.size} of {num_clients} clients, although its inclusion says that all take part "
+            "in every round: it must return the probability that a client is drawn"
+        )
+    return cohort, inclusion
 
 
 def _check_frequencies(participation: Participation, name: str, importance: Tensor, rounds: int) -> None:

@@ -21,11 +21,15 @@ def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
     """The optimizer itself. One that goes against the update, or whose memory stays as it was, is said.
 
     Raises ValueError: a step is not of (update, slots, theta), is no (float32 [D], slots), is not finite, writes into
-    what it is given, is another one when it is made again, or is the model after the step.
+    what it is given (as init may not), is another one when it is made again, or is the model after the step.
     """
     if type(optimizer).__module__.startswith("fedcomp."):
         return optimizer
-    where, slots = f"server={name_of(optimizer)}", optimizer.init(torch.zeros(UPDATES.shape[1]))
+    where, model = f"server={name_of(optimizer)}", MODEL.clone()
+    optimizer.init(model)
+    if not torch.equal(model, MODEL):
+        raise ValueError(f"{where}: init writes into the model, with which the run begins: make new tensors")
+    slots = optimizer.init(torch.zeros(UPDATES.shape[1]))
     if not isinstance(slots, tuple) or not all(isinstance(one, Tensor) for one in slots):
         raise ValueError(f"{where}: init must return a tuple of tensors, its memory, which is () if it has none")
     try:

@@ -293,6 +293,14 @@ def drawn_globally(_: int) -> Cohort:
     return Cohort.of(torch.randperm(NUM_CLIENTS)[:2].sort().values.tolist(), HALF)
 
 
+class Scales(Full):
+    """Makes shares of the importance in place."""
+
+    def sample(self, key, importance, round_index=0):
+        importance /= importance.sum()
+        return Full().sample(key, importance)
+
+
 in_turn = itertools.cycle([Cohort.of((1, 3), HALF), Cohort.of((2, 4), HALF)])
 
 
@@ -325,6 +333,7 @@ def test_sound_rules_pass_without_a_word(rule, caplog: pytest.LogCaptureFixture)
         ),
         (Own(drawn_globally), r"draws from torch's global generator"),
         (Own(drawn_anew), r"drew clients \[1, 3\], and by the same key \[2, 4\]: a resumed run would have other"),
+        (Scales(), r"sample writes into the importance that it is given, which is that of all rounds"),
         (Own(inclusion=0.5), r"inclusion must return float64 \[7\]"),
         (Own(inclusion=EQUAL * 2), r"inclusion returned \[2.0, .* but probabilities are in \[0, 1\]"),
         (Own(inclusion=ONE_AWAY), r"drew clients \[3\] for round 0, although its inclusion says that they cannot"),

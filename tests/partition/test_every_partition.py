@@ -121,6 +121,22 @@ def test_a_rule_of_ones_own_that_deals_otherwise_by_the_same_key_is_refused():
         build_simulation(config, torch.device("cpu"))
 
 
+@dataclass(frozen=True)
+class Marks(Partition):
+    """Marks in the labels whom it has dealt."""
+
+    def split(self, labels, num_samples, num_clients, key, owners=None):
+        parts = IID().split(labels, num_samples, num_clients, key)
+        labels.fill_(0)
+        return parts
+
+
+def test_a_rule_of_ones_own_may_write_into_labels_from_which_nobody_learns():
+    config = compose(["num_clients=2", "rounds=1"])
+    config.partition = OmegaConf.create({"_target_": f"{__name__}.Marks", "seed": None})
+    assert build_simulation(config, torch.device("cpu"))[0].dataset.train.y.any()
+
+
 def test_check_parts_allows_samples_that_nobody_holds():
     check_parts([torch.tensor([4]), torch.tensor([0, 2])], 5)
 

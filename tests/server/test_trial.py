@@ -90,6 +90,18 @@ def test_a_memory_of_no_tensors_is_refused() -> None:
         tried(Own(momentum, [0.0]))
 
 
+class Zeroed(Own):
+    """Makes its first memory of the model itself."""
+
+    def init(self, theta):
+        return (theta.zero_(),)
+
+
+def test_a_first_memory_that_writes_into_the_model_is_refused() -> None:
+    with one_line_error("server=test_trial: init writes into the model, with which the run begins"):
+        tried(Zeroed(momentum))
+
+
 @looped(
     "made, first, words",
     [
