@@ -20,7 +20,7 @@ transformers = pytest.importorskip("transformers", reason="the extra hf")
 saved = pytest.importorskip("safetensors.torch", reason="the extra hf")
 
 NETWORK = "{model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2, num_attention_heads: 4}"
-GIVEN = ("model=hf", "model.initial=random", f"model.config={NETWORK}", "model.rank=4", "dataset=text")
+GIVEN = ("model=hf", "model.initial=random", f"model.config={NETWORK}", "dataset=text")
 TEXTS = (
     "dataset.prompt=ask",
     "dataset.answer=say",
@@ -41,7 +41,7 @@ def _run(folder: Path, *more: str) -> Run:
 def test_a_run_has_its_adapter_alone_and_exports_it(tmp_path: Path) -> None:
     """A of r (q, k, v, o, gate, up: 6 x 32; down: 64) and B of as many outputs, in two layers."""
     done = _run(tmp_path, "rounds=2", *STEPS)
-    dim = 2 * 4 * ((6 * 32 + 64) + (5 * 32 + 2 * 64))
+    dim = 2 * 8 * ((6 * 32 + 64) + (5 * 32 + 2 * 64))
     assert done.lines[-1]["bits/uplink"] == 2 * 3 * 32 * dim
     content = read_last(done.folder / CHECKPOINT)
     assert sum(tensor.numel() for tensor in content.state.values()) < 1.1 * dim
