@@ -12,7 +12,7 @@ Curve = tuple[list[float], list[float]]
 NAMED = ("FedAvg", "FedAvg-SVRG", "FedMRN", "FedScalar", "Rand-k-Spatial", "BiCompFL-GR")
 """What a reader looks for: the five papers' methods and FedAvg, of each the row that ends best."""
 ACCURACY_TICKS = (0, 10, 20, 40, 60, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99, 99.5)
-"""Percent."""
+"""Percent; where three of them are not in the picture, multiples of 5 or whole numbers."""
 SMALLEST_ERROR = 0.1
 """Percent: where an accuracy of 100 % is drawn."""
 SIZE = (8.0, 5.2)
@@ -63,9 +63,12 @@ def draw_curves(records: Records, task: Task, path: Path, own: str = "") -> None
         axes.plot(bits, _errors(accuracy), color=OTHERS, linewidth=0.9, zorder=1.5, label=name)
     errors = _errors(value for _, accuracy in curves.values() for value in accuracy)
     smallest, largest = min(errors), max(errors)
-    shown = [value for value in ACCURACY_TICKS if 0.8 * smallest <= 100 - value <= 1.02 * largest]
+    ends = 0.9 * smallest, min(100.0, 1.02 * largest)
+    choices = (ACCURACY_TICKS, range(0, 100, 5), range(100))
+    each = [[value for value in ticks if ends[0] <= 100 - value <= ends[1]] for ticks in choices]
+    shown = next((ticks for ticks in each if len(ticks) >= 3), each[-1])
     figure.log_axis(axes, "x", units.bits)
-    axes.set(yscale="log", ylim=(min(100.0, 1.02 * largest), 0.9 * smallest))
+    axes.set(yscale="log", ylim=ends[::-1])
     axes.set_yticks([100 - value for value in shown], [f"{value:g}" for value in shown])
     axes.set_yticks([], minor=True)
     names = axes.legend(loc="upper left", fontsize=8, frameon=False, labelcolor=figure.INK, alignment="left")

@@ -220,3 +220,11 @@ def test_the_picture_holds_every_line_of_near_0_and_of_100_percent(tmp_path: Pat
     assert len(shown) == 4
     assert all(low < value < high for value in shown)
     assert min(shown) > 0
+
+
+@looped("first, last", [(0.35, 0.37), (0.5, 0.75), (0.6, 0.99)])
+def test_accuracies_that_are_close_have_ticks_too(first: float, last: float, tmp_path: Path, monkeypatch) -> None:
+    lines = [{"round": at, ACCURACY: value, "bits/total": 8.0 * at} for at, value in enumerate((0.1, first, last))]
+    axes = _drawn([Run({"label": "FedAvg", "seed": "0"}, lines)], tmp_path, monkeypatch)
+    low, high = sorted(axes.get_ylim())
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 3
