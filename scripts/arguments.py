@@ -1,7 +1,8 @@
-"""What the measuring scripts ask of their arguments: jobs that are there, and a device that is here."""
+"""What scripts ask of their arguments: jobs that are there, a device that is here, numbers of 1 or more."""
 
 import argparse
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from fedcomp.runtime.device_name import device_name
 
@@ -16,6 +17,22 @@ def one_of(names: Iterable[str]) -> Callable[[str], str]:
         return text
 
     return checked
+
+
+def positive(text: str) -> int:
+    """A type of argparse's: a whole number, 1 or more."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number, 1 or more")
+    return int(text)
+
+
+def folder(text: str) -> Path:
+    """A type of argparse's: the path of a folder, which need not be there."""
+    at = Path(text)
+    wrong = next((one for one in (at, *at.parents) if one.exists() and not one.is_dir()), None)
+    if wrong is not None:
+        raise argparse.ArgumentTypeError(f"{wrong} is no folder")
+    return at
 
 
 def device_here(text: str) -> str:

@@ -28,7 +28,7 @@ from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
-from scripts.arguments import device_here, one_of
+from scripts.arguments import device_here, one_of, positive
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
 from scripts.figures import keep
@@ -132,10 +132,10 @@ def main() -> None:
     parser.add_argument(
         "jobs", nargs="*", type=one_of(JOBS), help=f"of {' '.join(JOBS)}; default: {' '.join(CPU_JOBS)}, on a GPU all"
     )
-    parser.add_argument("--repeats", type=int, default=9, help="measurements of each side of a job")
+    parser.add_argument("--repeats", type=positive, default=9, help="measurements of each side of a job")
     parser.add_argument("--device", type=device_here, default="cpu", help="cpu, cuda or cuda:<number>")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of our products")
-    parser.add_argument("--rounds", type=int, help="rounds of a measurement; each job's own number by default")
+    parser.add_argument("--rounds", type=positive, help="rounds of a measurement; each job's own number by default")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each job to, as a line of JSON")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()

@@ -40,7 +40,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
-from scripts.arguments import one_of
+from scripts.arguments import one_of, positive
 from scripts.turns import in_turn
 
 SIDES = ("PEFT", "fedcomp")
@@ -180,8 +180,8 @@ def main() -> None:
     """Print the table, or serve one side of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", type=one_of(JOBS), default=list(JOBS), help=f"of {' '.join(JOBS)}")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds of each side that count")
-    parser.add_argument("--at-once", type=int, help="clients of fedcomp's that go through the network at once")
+    parser.add_argument("--repeats", type=positive, default=5, help="rounds of each side that count")
+    parser.add_argument("--at-once", type=positive, help="clients of fedcomp's that go through the network at once")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:

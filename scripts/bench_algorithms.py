@@ -33,7 +33,7 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
-from scripts.arguments import one_of
+from scripts.arguments import one_of, positive
 
 CLIENTS, BATCH, STEPS = 10, 64, 10
 GOALS = dict.fromkeys(("doublesqueeze", "memsgd", "neolithic", "cser", "liec", "m3"), 1.10)
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument(
         "methods", nargs="*", type=one_of(GOALS), default=tuple(GOALS), help=f"of {', '.join(GOALS)}; all by default"
     )
-    parser.add_argument("--repeats", type=int, default=9, help="rounds of each side")
+    parser.add_argument("--repeats", type=positive, default=9, help="rounds of each side")
     options = parser.parse_intermixed_args()
     keep_freed_memory()
     torch.set_num_threads(1)  # as `train` does: threads share chunks instead

@@ -31,7 +31,7 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.packing import layout, pack, unpack
-from scripts.arguments import device_here
+from scripts.arguments import device_here, positive
 from scripts.figures import keep
 
 GOALS = dict.fromkeys(("sign", "stochastic_sign", "terngrad", "qsgd", "randk"), 15)
@@ -95,9 +95,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = sorted(file.stem for file in (CONF / "compressor").glob("*.yaml"))
     parser.add_argument("codecs", nargs="*", metavar="codec", help=f"of {', '.join(known)}; all by default")
-    parser.add_argument("--dim", type=int, help="entries, in one layer; cnn4's layers by default")
-    parser.add_argument("--clients", type=int, default=10, help="rows")
-    parser.add_argument("--repeats", type=int, default=7, help="measurements of each codec")
+    parser.add_argument("--dim", type=positive, help="entries, in one layer; cnn4's layers by default")
+    parser.add_argument("--clients", type=positive, default=10, help="rows")
+    parser.add_argument("--repeats", type=positive, default=7, help="measurements of each codec")
     parser.add_argument("--quick", action="store_true", help="two clients of 200,000 entries, three measurements")
     parser.add_argument("--device", type=device_here, default="cpu", help="cpu or cuda")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each codec to, as a line of JSON")

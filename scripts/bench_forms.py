@@ -17,7 +17,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.core.accelerated import AGREES, Verdicts, judged_by
-from scripts.arguments import device_here, one_of
+from scripts.arguments import device_here, one_of, positive
 from scripts.bench_jobs import JOBS, Job, fedcomp_side
 from scripts.figures import keep
 
@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("jobs", nargs="*", type=one_of(JOBS), default=["J1", "J2", "J4", "GR"])
     parser.add_argument("--device", type=device_here, default="cuda")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--repeats", type=positive, default=3)
+    parser.add_argument("--rounds", type=positive)
     parser.add_argument("--figures", type=Path)
     options = parser.parse_args(arguments)
     device = torch.device(options.device)

@@ -21,7 +21,7 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.process_settings import set_determinism
 from fedcomp.simulation.autotune.timing_cache import seconds_of
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
-from scripts.arguments import device_here
+from scripts.arguments import device_here, positive
 from scripts.figures import keep
 
 KEY, LENGTH, VOCAB = Key(("bench",)), 80, 80
@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Print and keep a row for each network and form."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", type=device_here, default="cuda")
-    parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--clients", type=positive, default=10)
+    parser.add_argument("--batch", type=positive, default=10)
     parser.add_argument("--figures", type=Path, help="file to append figures to, as lines of JSON")
     options = parser.parse_args(arguments)
     device, size = torch.device(options.device), (options.clients, options.batch)

@@ -25,7 +25,7 @@ from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts, probability
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
-from scripts.arguments import device_here
+from scripts.arguments import device_here, positive
 from scripts.figures import keep
 
 CASES = (
@@ -109,8 +109,8 @@ def _seconds(call: Callable[[], Any], device: torch.device) -> float:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dim", type=int, default=1_933_258, help="entries; 61706 for LeNet-5")
-    parser.add_argument("--repeats", type=int, default=7, help="measurements of each case")
+    parser.add_argument("--dim", type=positive, default=1_933_258, help="entries; 61706 for LeNet-5")
+    parser.add_argument("--repeats", type=positive, default=7, help="measurements of each case")
     parser.add_argument("--device", type=device_here, default="cpu", help="cpu or cuda")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each case to, as a line of JSON")
     options = parser.parse_args()

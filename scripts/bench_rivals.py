@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.runtime.process_settings import keep_freed_memory
 from scripts import bench_jobs
+from scripts.arguments import positive
 
 ROOT = Path(__file__).resolve().parents[1]
 RIVALS = ROOT / "scripts" / "rivals"
@@ -51,9 +52,9 @@ def main() -> None:
     """Print the table, or run one side of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("job", choices=("J1", "J2"), help="see bench_jobs.py")
-    parser.add_argument("rounds", type=int, nargs="?", default=20, help="of each side in each turn")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, help="fedcomp alone, in so many threads: the seconds of each round")
+    parser.add_argument("rounds", type=positive, nargs="?", default=20, help="of each side in each turn")
+    parser.add_argument("--turns", type=positive, default=3)
+    parser.add_argument("--threads", type=positive, help="fedcomp alone, in so many threads: the seconds of each round")
     options = parser.parse_args()
     if options.threads:
         rounds_of_fedcomp(options.job, options.rounds, options.threads)

@@ -30,6 +30,7 @@ from fedcomp.codecs import ddp
 from fedcomp.compressor import Compressor
 from fedcomp.dataset.images import mnist
 from fedcomp.model.networks.cnn import lenet5
+from scripts.arguments import positive
 
 LR, BATCH = 0.1, 32
 LOWER = {"Rand-k 10 %": 0.02, "shared Rand-k 10 %, error memory": 0.03}
@@ -105,8 +106,8 @@ def train(rank: int, size: int, steps: int, folder: Path) -> None:
 def main() -> None:
     """Start the processes, and print the table of the first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--processes", type=positive, default=2)
+    parser.add_argument("--steps", type=positive, default=300)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -28,7 +28,7 @@ from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import set_determinism
 from fedcomp.simulation.cuda_graphs.capture import Capture, CudaGraphs
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
-from scripts.arguments import device_here
+from scripts.arguments import device_here, positive
 from scripts.bench_jobs import JOBS, fedcomp_rounds
 from scripts.figures import keep
 
@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("jobs", nargs="+", choices=sorted(JOBS), metavar="job", help=f"of {' '.join(JOBS)}")
     parser.add_argument("--device", type=device_here, default="cuda", help="cpu or cuda")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of products")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds that are timed")
+    parser.add_argument("--rounds", type=positive, default=10, help="rounds that are timed")
     parser.add_argument("--figures", type=Path, help="file to append figures to, as lines of JSON")
     options = parser.parse_intermixed_args()
     device = torch.device(options.device)

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from fedcomp.records.metrics_file import read_lines
-from scripts.arguments import device_here
+from scripts.arguments import device_here, positive
 
 CLIENTS = ["partition=dirichlet", "participation=bernoulli", "num_clients=10", "client.momentum=0.9", "compressor=topk"]
 COMMON = ["pictures=false", "quiet=true", "compressor.feedback=error", "seed=1"]
@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="of the run, such as dataset=mnist model=lenet5")
     parser.add_argument("--device", type=device_here, default="cuda", help="cpu or cuda")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=positive, default=40)
     options = parser.parse_intermixed_args()
     overrides = [*CLIENTS, *COMMON, f"device={options.device}", f"rounds={options.rounds}", *options.overrides]
     with tempfile.TemporaryDirectory() as folder:

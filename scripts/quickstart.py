@@ -4,6 +4,7 @@
 Each printed line is a `fedcomp` command; finished runs are skipped.
 """
 
+import argparse
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ SEEDS = (0, 1, 2)
 
 def main() -> int:
     """Run the grid and print the report. Returns the exit status."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     return exit_status(_run)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from fedcomp.runtime.device_name import device_name
+from scripts.arguments import folder, positive
 from scripts.reproduce import estimate
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Command, Ended, Experiment, pass_on_signals, report, run
@@ -41,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
     parser.add_argument("--device", default="auto", help="of all runs, as fedcomp's device=: auto, cpu, cuda")
     parser.add_argument(
-        "--at-once", type=runs, default=1, metavar="N", help="runs of an experiment at once on the device"
+        "--at-once", type=positive, default=1, metavar="N", help="runs of an experiment at once on the device"
     )
     parser.add_argument("--estimate", action="store_true", help="print the hours at the paper's scale, run only trials")
     parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
-    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
+    parser.add_argument("--outputs", type=folder, default=Path("outputs"), help="where runs lie")
     options = parser.parse_args(arguments)
     deadline = time.monotonic() + 3600 * options.budget
     names = PAPERS if options.paper == "all" else (options.paper,)
@@ -208,13 +209,6 @@ def page_text(paper: ModuleType, folder: Folder) -> str:
     title, _, text = paper.page(folder).strip().partition("\n")
     run = what_was_run([folder[experiment] for experiment in paper.EXPERIMENTS])
     return re.sub(r"\n{3,}", "\n\n", f"{title}\n\n{run}\n{text}") + "\n"
-
-
-def runs(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be 1 run or more")
-    return number
 
 
 def hours(text: str) -> float:

@@ -90,6 +90,7 @@ def test_what_cannot_be_done_is_one_line(
 )
 def test_make_run_ends_with_one_line(monkeypatch, capsys, raised: Exception, status: int, says: str) -> None:
     monkeypatch.setattr("fedcomp.training.train.train", raising(raised))
+    monkeypatch.setattr(sys, "argv", ["quickstart"])
     assert quickstart.main() == status
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(says)
@@ -119,7 +120,10 @@ def test_an_unknown_job_is_named(capsys: pytest.CaptureFixture[str], script) -> 
     [
         (gpu_report, "--device cpu --only zzz", "argument --only: no part begins with zzz: machine, tests, equality"),
         (reproduce, "rand_k --budget abc", "argument --budget: invalid hours value: 'abc'"),
-        (reproduce, "rand_k --at-once 1.5", "argument --at-once: invalid runs value: '1.5'"),
+        (reproduce, "rand_k --at-once 1.5", "argument --at-once: 1.5 must be a whole number, 1 or more"),
+        (reproduce, f"rand_k --outputs {__file__}/a", f"argument --outputs: {__file__} is no folder"),
+        (bench, "J1 --repeats 0", "argument --repeats: 0 must be a whole number, 1 or more"),
+        (quickstart, "seed=4", "unrecognized arguments: seed=4"),
     ],
 )
 def test_what_nothing_has_is_refused(capsys: pytest.CaptureFixture[str], script, arguments: str, says: str) -> None:

@@ -268,7 +268,7 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
             program.main(arguments)
     shown = capsys.readouterr().err
     assert "0 must be above 0 hours" in shown
-    assert "0 must be 1 run or more" in shown
+    assert "0 must be a whole number, 1 or more" in shown
 
 
 @looped(
