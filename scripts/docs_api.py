@@ -6,6 +6,7 @@ import inspect
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+KINDS = ("codec", "algorithm", "client", "server", "dataset", "partition", "participation")
 PAGES = {
     "running": ("Runs and reports", ("fedcomp.api.runs", "fedcomp.api.evaluate", "fedcomp.api.export")),
     "codecs": ("Codecs", ("fedcomp.compressor.contract", "fedcomp.wire.payload", "fedcomp.wire.shared_knowledge")),
@@ -16,7 +17,7 @@ PAGES = {
     "solvers": ("Local solvers", ("fedcomp.client.solver", "fedcomp.client.minibatch", "fedcomp.server.contract")),
     "data": ("Data", ("fedcomp.dataset.contract",)),
     "random": ("Random draws", ("fedcomp.random.keys",)),
-    "checks": ("Checks", ("fedcomp.check", "fedcomp.check.codec", "fedcomp.check.algorithm", "fedcomp.check.dataset")),
+    "checks": ("Checks", ("fedcomp.check", *(f"fedcomp.check.{kind}" for kind in KINDS))),
 }
 """{page: (its title, the modules on it)}."""
 CODINGS = "fedcomp.wire.coding"

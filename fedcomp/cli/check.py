@@ -12,16 +12,18 @@ from typing import Any
 from fedcomp.core.folders import part_name
 from fedcomp.runtime.command import command, exit_status
 
-GROUPS = ("compressor", "algorithm", "model", "dataset")
+GROUPS = ("compressor", "algorithm", "client", "server", "model", "dataset", "partition", "participation")
 EPILOG = """\
 examples:
   fedcomp-check compressor=topk compressor.fraction=0.03            one of fedcomp's, with options
   fedcomp-check --config-dir mine compressor=quarter                one of your own
   fedcomp-check --config-dir mine algorithm=fednova client.lr=0.01  an algorithm, with the local steps that it takes
   fedcomp-check --config-dir mine model=residual dataset=spirals    a model on the data that it is for, and the data
+  fedcomp-check --config-dir mine partition=zipf participation=pairs num_clients=50    who has data, and who takes part
 
-A compressor is checked as a codec and within algorithm=fedavg, an algorithm on a small federation with a perceptron and
-with BatchNorm. Some checks are statistical: they fail beyond five standard errors.
+A compressor is checked as a codec and within algorithm=fedavg, a client (local solver) by its steps and within it, an
+algorithm on a small federation with a perceptron and with BatchNorm, a partition on the data of dataset=. Some checks
+are statistical: they fail beyond five standard errors.
 exit status: 0 all checks passed, 1 some did not, 2 a wrong argument (one line on standard error)
 """
 Job = tuple[str, Any, Sequence[Callable[[Any], None]]]
@@ -30,7 +32,7 @@ Job = tuple[str, Any, Sequence[Callable[[Any], None]]]
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the parts that the overrides choose. Returns the exit status."""
     parser = command(
-        "fedcomp-check", "Check a compressor, an algorithm, a model or a data set, of fedcomp or of your own.", EPILOG
+        "fedcomp-check", "Check parts of a run, of fedcomp or of your own, such as a compressor or a model.", EPILOG
     )
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument("overrides", nargs="+", metavar="GROUP=NAME | OPTION=VALUE", help="as of fedcomp itself")
@@ -53,7 +55,8 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
 
     config = compose(overrides, config_dir)
     check_keys(config)
-    jobs = {"compressor": _compressor, "algorithm": _algorithm, "model": _model, "dataset": _dataset}
+    jobs = {"compressor": _compressor, "algorithm": _algorithm, "client": _client, "server": _server}
+    jobs |= {"model": _model, "dataset": _dataset, "partition": _partition, "participation": _participation}
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     found: list[CheckResult] = []
     with _once(), located():
@@ -87,15 +90,12 @@ def _once() -> Iterator[None]:
 
 
 def _compressor(name: str, config: Any) -> Iterator[Job]:
-    from fedcomp.check import algorithm, codec, messages
+    from fedcomp.check import codec, messages
     from fedcomp.config.instantiate import build_compressor
 
     own = codec.CodecCase.of_unknown(name, build_compressor(config.compressor).codec)
     yield name, own, (*codec.CHECKS, *messages.CHECKS, messages.check_other_process)
-    within = [check for check in algorithm.CHECKS if check is not algorithm.check_learns]  # sound noise may be too much
-    method = part_name(config.algorithm["_target_"])
-    for case in _cases(config, {f"{name} in {method}": None}):
-        yield case.name, case, within
+    yield from _within(name, config)
 
 
 def _algorithm(name: str, config: Any) -> Iterator[Job]:
@@ -103,6 +103,37 @@ def _algorithm(name: str, config: Any) -> Iterator[Job]:
 
     for case in _cases(config, {name: None, f"{name}, BatchNorm": world.with_batch_norm}):
         yield case.name, case, algorithm.CHECKS
+
+
+def _within(name: str, config: Any, **modules: Any) -> Iterator[Job]:
+    """Rounds of the algorithm with a part. They need not learn: sound noise may be too much, or steps too short."""
+    from fedcomp.check import algorithm
+
+    checks = [check for check in algorithm.CHECKS if check is not algorithm.check_learns]
+    whole = f"{name} in {part_name(config.algorithm['_target_'])}"
+    for case in _cases(config, {whole: None, **{f"{whole}, {more}": module for more, module in modules.items()}}):
+        yield case.name, case, checks
+
+
+def _client(name: str, config: Any) -> Iterator[Job]:
+    from fedcomp.check import client, world
+    from fedcomp.client import LocalSolver
+    from fedcomp.config.instantiate import build_part
+
+    within = list(_within(name, config, BatchNorm=world.with_batch_norm))  # what any run refuses is one line
+    yield name, client.ClientCase(name, build_part(config.client, LocalSolver)), client.CHECKS
+    yield from within
+
+
+def _server(name: str, config: Any) -> Iterator[Job]:
+    from fedcomp.check import server
+    from fedcomp.config.instantiate import build_part
+    from fedcomp.server import ServerOptimizer
+    from fedcomp.server.trial import tried
+
+    make = functools.partial(build_part, config.server, ServerOptimizer)
+    tried(make())
+    yield name, server.ServerCase(name, make), server.CHECKS
 
 
 def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
@@ -171,3 +202,30 @@ def _dataset(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.config.instantiate import build
 
     yield name, dataset.DatasetCase(name, functools.partial(build, config.dataset)), dataset.CHECKS
+
+
+def _partition(name: str, config: Any) -> Iterator[Job]:
+    from fedcomp.check import partition
+    from fedcomp.check.again import key
+    from fedcomp.config.instantiate import build, build_part
+    from fedcomp.partition.contract import Partition
+
+    make, data = functools.partial(build_part, config.partition, Partition), build(config.dataset)
+    case = partition.PartitionCase(f"{name} of {data.name}", make, data, config.num_clients)
+    case.split(key("first"))  # what the rule refuses is one line
+    yield case.name, case, partition.CHECKS
+
+
+def _participation(name: str, config: Any) -> Iterator[Job]:
+    from fedcomp.check import participation
+    from fedcomp.config.instantiate import build_part
+    from fedcomp.participation.absent import WithoutAbsent
+    from fedcomp.participation.contract import Participation
+
+    def make() -> Participation:
+        rule = build_part(config.participation, Participation)
+        return rule.drawn if isinstance(rule, WithoutAbsent) else rule  # who is absent, no rule knows before
+
+    case = participation.ParticipationCase(name, make, config.num_clients or 20, config.rounds)
+    make().check(case.num_clients)
+    yield name, case, participation.CHECKS

@@ -36,9 +36,10 @@ class Script:
     groups: tuple[str, ...] = ()
 
 
-REMOTE = ("experiment", "algorithm", "compressor", "dataset", "model", "partition", "participation")
+PARTS = ("algorithm", "compressor", "dataset", "model", "partition", "participation")
+REMOTE = ("experiment", *PARTS)
 SCRIPTS = {
-    "fedcomp-check": Script(("--config-dir",), ("compressor", "algorithm", "model", "dataset")),
+    "fedcomp-check": Script(("--config-dir",), (*PARTS, "client", "server")),
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),

@@ -37,7 +37,8 @@ class Participation(ABC):
             importance: [N] float64 above 0 on the CPU: data sizes, or ones where all clients count alike.
             round_index: 0 for the first, for rules that change over rounds.
         Returns:
-            the cohort, on the CPU, its weights as the rule states.
+            the cohort, on the CPU. Its weights are importance_i / (sum over the cohort), an average of those there, or
+            such that their mean over cohorts is importance_i / (sum over all N), as importance_i / (p_i sum over all).
         """
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:

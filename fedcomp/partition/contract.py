@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,9 +20,11 @@ class Partition(CheckedOptions, ABC):
     Attributes:
         seed: None: a partition of its own for each run's seed; a number: one partition for all runs. The caller
             makes the key from it.
+        draws: whether another key gives other parts; False: the data alone decide, in every case or in some.
     """
 
     seed: Annotated[int | None, Whole(0)] = None
+    draws: ClassVar[bool] = True
     prefix = "partition."
 
     @abstractmethod

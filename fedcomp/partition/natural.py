@@ -4,7 +4,7 @@ As in LEAF: S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ class Natural(Partition):
     N is the number of owners with enough samples (`num_clients=null`), or that many of them drawn by the key. The
     samples of the other owners are not used.
     """
+
+    draws: ClassVar[bool] = False  # where all owners are clients
 
     min_size: Annotated[int, Whole()] = 1
 

@@ -1,6 +1,7 @@
 """One sample a client: client i holds sample i, for mean estimation of given vectors."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from fedcomp.random.keys import Key
 @dataclass(frozen=True)
 class OneEach(Partition):
     """As many clients as samples, in the samples' order; nothing is drawn."""
+
+    draws: ClassVar[bool] = False
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -12,6 +12,8 @@ UNSEEN = {
     "compressor": "that its messages say all that is decoded",
     "downlink": "that its messages say all that is decoded",
     "algorithm": "that nothing reaches the other end without a message",
+    "client": "that a client's steps are its own, along the gradients that an algorithm corrects",
+    "participation": "that its weights count clients as they should",
 }
 """{config key: what a simulation cannot see of such a part}."""
 

@@ -103,7 +103,47 @@ class Squeezing(torch.nn.Linear):
     def forward(self, x):
         return super().forward(x).squeeze()
 """
+OTHERS = """
+from dataclasses import dataclass
+
+import torch
+
+from fedcomp.client.sgd import Sgd
+from fedcomp.participation.uniform import Uniform
+from fedcomp.partition.iid import IID
+from fedcomp.random.keys import Key
+from fedcomp.server.sgd import Sgd as ServerSgd
+
+
+@dataclass(frozen=True)
+class Alike(Uniform):
+    def sample(self, key, importance, round_index=0):
+        return super().sample(key, torch.ones_like(importance), round_index)
+
+
+@dataclass(frozen=True)
+class OneForAll(IID):
+    def split(self, labels, num_samples, num_clients, key, owners=None):
+        return super().split(labels, num_samples, num_clients, Key(), owners)
+
+
+@dataclass(frozen=True)
+class Backwards(ServerSgd):
+    def step(self, update, slots, theta):
+        return super().step(-update, slots, theta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unhooked(Sgd):
+    def hook(self, data, start, grad_fn):
+        return None
+"""
 CONFIGS = {
+    "others.py": OTHERS,
+    "participation/alike.yaml": "defaults: [uniform, _self_]\n_target_: others.Alike\n",
+    "partition/one_for_all.yaml": "defaults: [iid, _self_]\n_target_: others.OneForAll\n",
+    "server/backwards.yaml": "defaults: [sgd, _self_]\n_target_: others.Backwards\n",
+    "client/unhooked.yaml": "defaults: [sgd, _self_]\n_target_: others.Unhooked\n",
     "model/squeezing.yaml": "_target_: squeezing_net.Squeezing\n_partial_: true\n",
     "squeezing_net.py": MODEL,
     "compressor/faulty.yaml": "_target_: faulty_codec.Faulty\nfault: none\nfeedback: none\n",
@@ -143,9 +183,13 @@ FOUND = {
     "algorithm=peeking algorithm.peek=client": "peeking, client ends: round",
     "dataset=bytes dataset.fault=raw": "bytes, normalisation: inputs have mean",
     "dataset=bytes dataset.fault=leaked": "bytes, held out: 100.0% of the test samples are training samples too",
+    "participation=alike rounds=1": "alike, weights: round 0: clients",
+    "partition=one_for_all": "one_for_all of digits, keys: two keys deal the same samples",
+    "server=backwards": "backwards, learns: 100 updates of 0.1 (optimum - model) bring the distance from",
+    "client=unhooked": "unhooked, hook: with an algorithm's Hook that gives ones",
 }
-SLOWLY = [words for words in FOUND if "compressor" in words and "biased" not in words]
-"""Behind a process of their own, as in tests/conformance, where these faults are planted too."""
+SLOWLY = [words for words in FOUND if ("compressor" in words and "biased" not in words) or "client" in words]
+"""Behind a process of their own, or with rounds of two networks; in tests/conformance these faults are planted too."""
 
 
 @pytest.mark.parametrize("overrides", [*(words for words in FOUND if words not in SLOWLY), *thorough(SLOWLY)])
@@ -156,7 +200,11 @@ def test_a_fault_is_found(mine: str, overrides: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     "overrides",
-    ["algorithm=peeking", "dataset=bytes", "algorithm=mean_estimation", *thorough(["compressor=qsgd model=linear"])],
+    [
+        *("algorithm=peeking", "dataset=bytes", "algorithm=mean_estimation"),
+        "server=adam partition=iid participation=bernoulli rounds=1",
+        *thorough(["compressor=qsgd model=linear", "client=gd"]),
+    ],
 )
 def test_a_sound_part_passes(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config-dir", mine, *overrides.split()]) == 0
@@ -185,7 +233,7 @@ def test_it_names_a_feedback_of_ones_own_and_not_the_codec(mine: str, monkeypatc
     monkeypatch.syspath_prepend(mine)
     dense = {"_target_": "fedcomp.compressor.dense.Dense"}
     config = {"compressor": {**dense, "feedback": {"_target_": "faulty_codec.Own"}}, "downlink": dense}
-    (line,) = unchecked({**config, "algorithm": {}})
+    (line,) = unchecked({**config, "algorithm": {}, "client": {}, "participation": {}})
     assert line.startswith("compressor: faulty_codec.Own has not passed fedcomp-check")
 
 
@@ -206,6 +254,13 @@ def test_what_any_run_refuses_is_one_line(mine: str, peek: str, words: str, caps
 def test_a_warning_is_said_once(mine: str, caplog: pytest.LogCaptureFixture) -> None:
     main(["--config-dir", mine, "model=squeezing"])
     assert len([one for one in caplog.records if "takes no batch of one sample" in one.getMessage()]) == 1
+
+
+@looped("overrides", ["participation=uniform num_clients=9", "partition=one_each", "participation=absent"])
+def test_what_a_part_refuses_is_one_line(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config-dir", mine, *overrides.split()]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
 
 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

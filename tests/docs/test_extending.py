@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.check import algorithm, codec, messages, world
+from fedcomp.check import (
+    ClientCase,
+    ParticipationCase,
+    PartitionCase,
+    algorithm,
+    check_participation,
+    check_partition,
+    client,
+    codec,
+    messages,
+    world,
+)
 from fedcomp.records.metrics_file import read_lines
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.looped import looped
@@ -108,6 +119,16 @@ def test_the_compressors_pass_the_suite(name: str, bits, outside: Path) -> None:
     case = codec.CodecCase(name, own(), bits)
     for check in (*codec.CHECKS, *messages.CHECKS):
         check(case)
+
+
+def test_the_other_parts_pass_theirs(outside: Path) -> None:
+    write(PAGE, outside)
+    sys.path.append(str(outside / "mine"))
+    pairs, zipf, distilling = map(importlib.import_module, ("pairs", "zipf", "distilling"))
+    check_participation(ParticipationCase("pairs", pairs.Pairs, rounds=1))
+    check_partition(PartitionCase("zipf", zipf.Zipf, world.dataset(), 5))
+    for check in client.CHECKS:
+        check(ClientCase("distilling", distilling.Distilling(lr=0.1, batch_size=4)))
 
 
 def _fednova_bits(dim: int, stats: int, layers: tuple[int, ...], cohort: int) -> dict[str, int]:
