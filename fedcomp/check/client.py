@@ -121,6 +121,21 @@ def check_hook(case: ClientCase) -> None:
             )
 
 
+def check_memories(case: ClientCase) -> None:
+    """The memories that `init` makes are [M, D] of the type of the parameters, as theta.new_zeros makes them."""
+
+    def made(data: LocalData, theta: Tensor, stats: Tensor) -> Tensor:
+        theta = theta.double()
+        for place, one in enumerate(case.solver.on(data).init(theta)):
+            like = one.dtype == theta.dtype and one.shape == theta.shape
+            require(
+                like, f"memory {place} {described(one, theta)}: theta.new_zeros(theta.shape) makes it, also on a GPU"
+            )
+        return theta
+
+    case.work(made)
+
+
 def check_coefficients(case: ClientCase) -> None:
     """`update` makes the same step by floats as by tensors of no axes or, where it persists, [A, 1]."""
     forms = {"floats": lambda one, rows: one}
@@ -189,6 +204,7 @@ CHECKS = (
     check_rate,
     check_proximal,
     check_hook,
+    check_memories,
     check_coefficients,
     check_plain_sgd,
     check_persistent,

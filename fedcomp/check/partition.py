@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.check.again import key, move_global_generators, same_key
-from fedcomp.check.failed import described, require
+from fedcomp.check.failed import require
+from fedcomp.core.cohort import listed
 from fedcomp.dataset.contract import Dataset
 from fedcomp.partition import contract
 from fedcomp.partition.contract import Partition
@@ -55,7 +56,8 @@ def check_again(case: PartitionCase) -> None:
         same = len(parts) == len(first[number])
         require(same, f"{len(first[number])} clients, and by the same key {len(parts)}")
         for client, both in enumerate(zip(parts, first[number])):
-            require(torch.equal(*both), f"client {client}, dealt again by the same key: sample {described(*both)}")
+            again, before = (f"{len(one)} samples {listed(one.tolist())}" for one in both)
+            require(torch.equal(*both), f"client {client} has {again} by the key by which it had {before}")
 
 
 def check_keys(case: PartitionCase) -> None:

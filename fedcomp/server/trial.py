@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +21,9 @@ MODEL = torch.tensor([40.0, -70.0, 90.0, 110.0])
 def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
     """The optimizer itself. One that goes against the update, or whose memory stays as it was, is said.
 
-    Raises ValueError: a step is not of (update, slots, theta), is no (float32 [D], slots), is not finite, writes into
-    what it is given (as init may not), is another one when it is made again, or is the model after the step.
+    Raises ValueError: a step is not of (update, slots, theta), is no (float32 [D], slots), makes slots of other shapes,
+    is not finite, writes into what it is given (as init may not), is another one when it is made again, or is the model
+    after the step.
     """
     if type(optimizer).__module__.startswith("fedcomp."):
         return optimizer
@@ -47,6 +49,11 @@ def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
             raise ValueError(
                 f"{where}: a step is {step.dtype} {tuple(step.shape)}, but must be float32 [D], as the update"
             )
+        if _form(new) != _form(slots):
+            raise ValueError(
+                f"{where}: the memory is {_form(slots)} before step {number + 1} and {_form(new)} after it, but it is "
+                "a tuple that keeps its tensors, their shapes and types, so that a run can be resumed"
+            )
         if not bool(step.isfinite().all()):
             raise ValueError(f"{where}: step {number + 1} is {step.tolist()} for the update {update.tolist()}")
         if not all(map(torch.equal, (given[0], *given[1], given[2]), (update, *slots, theta))):
@@ -63,6 +70,12 @@ def tried(optimizer: ServerOptimizer) -> ServerOptimizer:
     if float(step @ MODEL) > 0.5 * float(MODEL @ MODEL):
         raise ValueError(f"{where}: step returned the model after the step, but must return what is added to the model")
     return optimizer
+
+
+def _form(slots: Any) -> str:
+    if not isinstance(slots, tuple) or not all(isinstance(one, Tensor) for one in slots):
+        return f"a {type(slots).__name__}"
+    return f"[{', '.join(f'{one.dtype} {tuple(one.shape)}' for one in slots)}]"
 
 
 def _note(where: str, along: float, slots: Slots, new: Slots) -> None:

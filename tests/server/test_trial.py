@@ -44,6 +44,11 @@ numbers = count()
         (lambda update, slots: (update.mean(), slots), r"a step is torch.float32 \(\), but must be float32 \[D\]"),
         (lambda update, slots: (update[:1], slots), r"a step is torch.float32 \(1,\), but must be"),
         (lambda update, slots: (update.double(), slots), "a step is torch.float64"),
+        (
+            lambda update, slots: (update, (*slots, update)),
+            r"the memory is \[torch.float32 \(4,\)\] before step 1 and \[torch.float32 \(4,\), torch.*after it",
+        ),
+        (lambda update, slots: (update, list(slots)), "before step 1 and a list after it, but it is a tuple"),
         (lambda update, slots: (update / slots[0], slots), r"step 1 is \[inf, -inf, inf, inf\] for the update \[0.1"),
         (lambda update, slots: (update.mul_(2), slots), "step writes into the tensors that it is given"),
         (lambda update, slots: (update, (slots[0].add_(update),)), "step writes into the tensors that it is given"),
