@@ -208,11 +208,11 @@ def _partition(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import partition
     from fedcomp.check.again import key
     from fedcomp.config.instantiate import build, build_part
-    from fedcomp.partition.contract import Partition
+    from fedcomp.partition.contract import Partition, check_parts
 
     make, data = functools.partial(build_part, config.partition, Partition), build(config.dataset)
     case = partition.PartitionCase(f"{name} of {data.name}", make, data, config.num_clients)
-    case.split(key("first"))  # what the rule refuses is one line
+    check_parts(case.split(key("first")), len(data.train), config.num_clients)  # what any run refuses is one line
     yield case.name, case, partition.CHECKS
 
 
@@ -220,6 +220,7 @@ def _participation(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import participation
     from fedcomp.config.instantiate import build_part
     from fedcomp.participation.absent import WithoutAbsent
+    from fedcomp.participation.cohorts import first_cohort
     from fedcomp.participation.contract import Participation
 
     def make() -> Participation:
@@ -228,4 +229,5 @@ def _participation(name: str, config: Any) -> Iterator[Job]:
 
     case = participation.ParticipationCase(name, make, config.num_clients or 20, config.rounds)
     make().check(case.num_clients)
+    first_cohort(make(), case.num_clients, 0)  # what any run refuses is one line
     yield name, case, participation.CHECKS

@@ -121,6 +121,16 @@ class Alike(Uniform):
         return super().sample(key, torch.ones_like(importance), round_index)
 
 
+class Nobody(Uniform):
+    def sample(self, key, importance, round_index=0):
+        return None
+
+
+class Twice(IID):
+    def split(self, labels, num_samples, num_clients, key, owners=None):
+        return super().split(labels, num_samples, 1, key, owners) * num_clients
+
+
 @dataclass(frozen=True)
 class OneForAll(IID):
     def split(self, labels, num_samples, num_clients, key, owners=None):
@@ -141,6 +151,8 @@ class Unhooked(Sgd):
 CONFIGS = {
     "others.py": OTHERS,
     "participation/alike.yaml": "defaults: [uniform, _self_]\n_target_: others.Alike\n",
+    "participation/nobody.yaml": "defaults: [uniform, _self_]\n_target_: others.Nobody\n",
+    "partition/twice.yaml": "defaults: [iid, _self_]\n_target_: others.Twice\n",
     "partition/one_for_all.yaml": "defaults: [iid, _self_]\n_target_: others.OneForAll\n",
     "server/backwards.yaml": "defaults: [sgd, _self_]\n_target_: others.Backwards\n",
     "client/unhooked.yaml": "defaults: [sgd, _self_]\n_target_: others.Unhooked\n",
@@ -256,7 +268,13 @@ def test_a_warning_is_said_once(mine: str, caplog: pytest.LogCaptureFixture) -> 
     assert len([one for one in caplog.records if "takes no batch of one sample" in one.getMessage()]) == 1
 
 
-@looped("overrides", ["participation=uniform num_clients=9", "partition=one_each", "participation=absent"])
+@looped(
+    "overrides",
+    [
+        *("participation=uniform num_clients=9", "partition=one_each", "participation=absent"),
+        *("participation=nobody", "partition=twice"),
+    ],
+)
 def test_what_a_part_refuses_is_one_line(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config-dir", mine, *overrides.split()]) == 2
     said = capsys.readouterr()
