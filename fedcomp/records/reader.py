@@ -223,7 +223,8 @@ class FoundRuns:
     """What lies below some folders, in the order of the paths.
 
     Attributes:
-        runs: {resolved path: a folder that holds a status or a record, whatever became of the run}.
+        runs: {resolved path: a folder that holds a status or a record, whatever became of the run, or that cannot be
+            listed, as without permission: reading it says why}.
         grids: folders of grids.
     """
 
@@ -238,10 +239,15 @@ def find_runs(roots: Iterable[Path]) -> FoundRuns:
     """
     runs: dict[Path, RunFiles] = {}
     grids: list[Path] = []
+
+    def unlisted(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # it was removed meanwhile
+            runs.setdefault(Path(error.filename).resolve(), RunFiles(Path(error.filename)))
+
     for root in roots:
         if not root.is_dir():
             raise ValueError(f"{root} is no folder; give the folder of one run, or one that holds runs (outputs/)")
-        for name, inner, files in os.walk(root):
+        for name, inner, files in os.walk(root, onerror=unlisted):
             folder = Path(name)
             inner[:] = sorted(name for name in inner if not name.startswith("."))
             if metrics_file.FILE in files or status.FILE in files:

@@ -37,7 +37,7 @@ def write_status(folder: Path, status: Status) -> None:
 
 
 def read_status(folder: Path) -> Status | None:
-    """The run's status, None if it has none yet. Raises ValueError: the file is no status."""
+    """The run's status, None if it has none yet. Raises ValueError: the file cannot be read, or is no status."""
     path = folder / FILE
     try:
         data = parse_json(path.read_bytes())
@@ -45,7 +45,9 @@ def read_status(folder: Path) -> Status | None:
         status = Status(data["state"], int(data["round"]), error, dict(data.get("record", {})))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as damage:
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as damage:
         raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from damage
     if not 0 <= status.round < 2**63:
         raise ValueError(f"{path} is no status file: it says that {status.round} rounds are done")

@@ -72,7 +72,7 @@ def run_states(root: Path) -> RunStates:
         folder = root / listed.relative_to(top) if listed.is_relative_to(top) else listed
         if config is not None:
             configs.setdefault(folder.parent, without_rooms(config))
-        if listed not in below.runs:
+        if not below.runs.keys() & {listed, *listed.parents}:  # that may be unreadable
             files = RunFiles(folder)  # it has begun where `root` is a grid's own folder
             if files.begun:
                 found.append(_read(files, configs))

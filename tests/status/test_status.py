@@ -1,8 +1,11 @@
 """Synthetic runs in every state, as `fedcomp-status` shows them."""
 
+import errno
 import io
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -127,6 +130,7 @@ def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> 
         ("status.json", "[" * 100_000, "is no status file"),
         ("status.json", '{"state": "running", "round": Infinity}', "is no status file"),
         ("status.json", '{"state": "finished", "round": -1}', "is no status file: it says that -1 rounds are done"),
+        ("status.json", None, "cannot read"),
         ("config.yaml", "- a\n", "must be a mapping"),
         ("metrics.jsonl", "7\n", "line 1 is no record"),
         ("metrics.jsonl", "[" * 100_000 + "\n", "line 1 is no record"),
@@ -135,12 +139,26 @@ def test_a_damaged_line_of_a_grid_is_named(grid: Path, file: str, line: str) -> 
     ],
 )
 def test_a_broken_file_is_the_error_of_its_run(tmp_path: Path, file: str, text: str | None, said: str) -> None:
-    root = tmp_path / f"{said}{text!r:.20}"
+    root = tmp_path / f"{file} {said}{text!r:.20}"
     path = _run(root, "topk", 1, "finished", [0.1]) / file
     path.unlink()
     path.mkdir() if text is None else path.write_text(text)
     (run,) = run_states(root).runs
     assert (run.state, said in str(run.error)) == ("failed", True)
+
+
+def test_a_folder_that_cannot_be_listed_is_shown(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root may list everything, `os.scandir` refuses it here."""
+    closed, scandir = grid / "demo" / "topk", os.scandir
+
+    def refusing(path: str) -> Iterator[os.DirEntry[str]]:
+        if Path(path) == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    shown = [run.folder.relative_to(grid / "demo").as_posix() for run in run_states(grid).runs]
+    assert shown == ["sign/seed=0", "sign/seed=1", "topk", "new/seed=0"]
 
 
 def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:
