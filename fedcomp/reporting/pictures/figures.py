@@ -69,7 +69,7 @@ def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
     """
     panels_of = {"circle": _circles, "last": _last}.get(figure.kind, _along)
     panels = [
-        replace(panel, x=_ended(panel.x, figure.xlim), y=_ended(panel.y, figure.ylim))
+        replace(panel, x=_ended("x", panel.x, figure.xlim), y=_ended("y", panel.y, figure.ylim))
         for panel in panels_of(figure, groups)
     ]
     if not panels:
@@ -87,15 +87,21 @@ def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
     return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared, figure.size, figure.legend)
 
 
-def _ended(axis: Axis, limits: Limits | None) -> Axis:
+def _ended(which: str, axis: Axis, limits: Limits | None) -> Axis:
     """The axis with the ends that the figure gives, in the unit that is shown.
 
-    Raises ValueError: accuracies are given in percent, which would show nothing, or a line at the bottom.
+    Raises ValueError: accuracies are given in percent, which would show nothing, or a line at the bottom; or an end of
+        a logarithmic axis is 0 or less.
     """
     scale = 100 if axis.unit == "percent" else 1
+    ends = ":".join("" if end is None else f"{end:g}" for end in limits or ())
     if limits and scale == 100 and any(end is not None and end >= most for end, most in zip(limits, (1, 2))):
-        ends = ":".join("" if end is None else f"{end:g}" for end in limits)
         raise ValueError(f"ends {ends} of {axis.title}: an accuracy is a fraction, for 80 to 90 % give 0.8:0.9")
+    if axis.log and any(end is not None and end <= 0 for end in limits or ()):
+        raise ValueError(
+            f"ends {ends} of {axis.title}: this axis is logarithmic, without 0: leave it out, or add log_{which}=false "
+            "to the figure"
+        )
     low, high = (None if end is None else end * scale for end in limits or (None, None))
     return replace(axis, low=low, high=high)
 

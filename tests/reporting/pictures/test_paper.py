@@ -120,6 +120,11 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
             r"ends 80:90 of test accuracy \(%\): an accuracy is a fraction, for 80 to 90 % give 0.8:0.9",
         ),
         ({"ylim": "0:90"}, "ends 0:90 of test accuracy"),
+        (
+            {"xlim": "0:1e6"},
+            "uplink bits: this axis is logarithmic, without 0: leave it out, or add log_x=false to the figure",
+        ),
+        ({"ylim": "-1:0.5", "log_y": True}, r"ends -1:0.5 of test accuracy .*, or add log_y=false"),
         ({"xlim": "nan:1"}, "xlim is 'nan:1', but must be LOW:HIGH"),
         ({"legend": "top"}, "legend is 'top', allowed are below, right, none, best"),
         ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
