@@ -1,9 +1,10 @@
 """Which metrics runs record, and which of them are their qualities, by which methods are compared."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from fedcomp.display.metric import IOU, MSE, PREFERRED, Metric, metric
+from fedcomp.display.metric import ACCURACY, IOU, MIOU, MSE, PREFERRED, Metric, metric
 from fedcomp.records.reader import RecordedRun
 
 BOOKKEEPING = ("bits/", "bpp/", "paper/", "time/", "deadline/", "train/", "participation/")
@@ -14,12 +15,14 @@ NOT_METRICS = frozenset({"round", "seconds", "gradients"})
 
 
 def recorded(runs: Iterable[RecordedRun]) -> list[str]:
-    """Every key of the runs' lines that is no bookkeeping: mean IoU, accuracy, loss, mse, `test/...`, others."""
-    keys: set[str] = set()
-    for run in runs:
-        keys.update(*run.lines)
-    kept = (key for key in keys if key not in NOT_METRICS and not key.startswith(BOOKKEEPING))
-    first = {key: place for place, key in enumerate(PREFERRED)}
+    """Every key of the runs' lines that is no bookkeeping: mean IoU, accuracy, loss, mse, `test/...`, others.
+
+    Where only some of the runs with an accuracy have a mean IoU, the accuracy, which compares them all, comes first.
+    """
+    numbers = Counter(key for run in runs for key in set().union(*run.lines))
+    kept = (key for key in numbers if key not in NOT_METRICS and not key.startswith(BOOKKEEPING))
+    preferred = [key for key in PREFERRED if key != MIOU or numbers[MIOU] >= numbers[ACCURACY]]
+    first = {key: place for place, key in enumerate(preferred)}
     return sorted(kept, key=lambda key: (first.get(key, len(first)), not key.startswith("test/"), key))
 
 

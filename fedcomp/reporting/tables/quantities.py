@@ -27,7 +27,7 @@ class Column:
         show_mean: mean and deviation over seeds for people; None: they see the mean alone (CSV has both).
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
         reached: whether only runs that reached the target have it.
-        recorded: metric without which a run cannot have it; "": every run can.
+        recorded: metrics without which a run cannot have it.
         rank: of its importance, 0 the most important; where width is scarce, columns of a high rank are left out.
     """
 
@@ -38,12 +38,12 @@ class Column:
     show_mean: Callable[[float, float], str] | None = None
     better: str | None = None
     reached: bool = False
-    recorded: str = ""
+    recorded: tuple[str, ...] = ()
     rank: int = 10
 
     def num_seeds(self, group: RunGroup) -> int:
         """How many of a group's runs may have it."""
-        return sum(not self.recorded or self.recorded in run.lines[-1] for run in group.runs)
+        return sum(all(any(key in line for line in run.lines) for key in self.recorded) for run in group.runs)
 
     def of(self, group: RunGroup) -> "Value":
         """The value of a group."""
@@ -108,12 +108,13 @@ def target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
     def whole(value: float) -> str:
         return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
-    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, both(whole), "low", True, rank=1)
-    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, None, "low", True, rank=2)
-    title, show = f"seconds to {target}", units.duration
-    name, seconds = "seconds_to_target", until(NETWORK_TIME)
-    time = Column(title, name, seconds, show, both(show), "low", True, NETWORK_TIME, rank=0)
-    return [rounds, bits, *([time] if timed else [])]
+    def column(what: str, key: str, show: Callable[[float], str], deviates: bool, rank: int) -> Column:
+        title, name, needs = f"{what} to {target}", f"{what}_to_target", (key, target.metric.key)
+        return Column(title, name, until(key), show, both(show) if deviates else None, "low", True, needs, rank)
+
+    rounds = column("rounds", "round", whole, True, rank=1)
+    bits = column("bits", "bits/total", units.bits, False, rank=2)
+    return [rounds, bits, *([column("seconds", NETWORK_TIME, units.duration, True, rank=0)] if timed else [])]
 
 
 DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low", rank=6)

@@ -155,6 +155,22 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
     assert [loss.line(run) is not None for run in groups[0].runs] == [True, True, False]
 
 
+def test_a_target_without_a_metric_is_an_accuracy_where_some_runs_have_a_mean_iou_too(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    """Segmentation beside classification; a regression has neither, so that it did not fail to reach it."""
+    make_run("sign", 0, [], lines=[{"test/accuracy": 0.7, "test/miou": 0.2}])
+    make_run("topk", 0, [], lines=[{"test/accuracy": 0.9}])
+    make_run("randk", 0, [], lines=[{"test/loss": 0.9}])
+    groups = group(read_runs([tmp_path]))
+    built = table.build(groups, parse_target("0.8", groups))
+    rows = {row["method"]: row for row in (dict(zip(built.titles, row)) for row in built.cells)}
+    found = {method: (row["test accuracy (%)"], row["rounds to 80 %"]) for method, row in rows.items()}
+    assert found == {"sign": ("70.00", "not reached (0 of 1)"), "topk": ("90.00", "0"), "randk": ("–", "–")}
+    alone = [one for one in groups if one.label == "sign"]
+    assert str(parse_target("0.5", alone)) == "test mean IoU 0.500"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
