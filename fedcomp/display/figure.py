@@ -142,7 +142,8 @@ def save(figure: Figure, path: Path) -> None:
         warnings.simplefilter("always")
         with _laid_out(figure) if path.suffix == ".png" else nullcontext():
             figure.savefig(temporary, format=path.suffix.removeprefix("."), **metadata)
-    missing, crowded = set(), False
+        crowded = any(one.get_window_extent().width > figure.bbox.width for one in figure.legends)  # a long word, math
+    missing = set()
     for warning in caught:
         glyph = MISSING_GLYPH.match(str(warning.message))
         if glyph:

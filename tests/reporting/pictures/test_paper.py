@@ -169,6 +169,13 @@ def test_pgf_is_written_where_there_is_a_latex(monkeypatch) -> None:
         assert build.formats_of(picture) == expected
 
 
+def test_a_name_without_a_place_to_break_it_is_said_to_be_cut(runs: Path, tmp_path: Path, capfd) -> None:
+    path = tmp_path / "f.png"
+    for name, said in (("ours", ""), ("ours" * 20, f"{path}: 3.3x2.2 inches have no room for all its text\n")):
+        save(fedcomp.figure(runs, rename={"ours": name}), path)
+        assert capfd.readouterr().err == said
+
+
 @pytest.mark.program("pdflatex", "lualatex", "xelatex")
 def test_pgf_is_latex(runs: Path, tmp_path: Path) -> None:
     draw.draw(asked_picture(asked([], 1), group(read_runs([runs]))), [tmp_path / "f.pgf"])
