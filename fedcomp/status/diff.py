@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcomp.core.folders import part_name
+from fedcomp.core.validate import as_typed
 from fedcomp.display import units
 from fedcomp.display.metric import metric
 from fedcomp.records.metrics_file import Line, comparable
@@ -98,7 +99,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, str]:
         if last == "_target_":
             found[part] = part_name(value)
         elif last != "_partial_" and part not in ("launcher", "sweeper"):  # whose names tell enough
-            found[key] = "null" if value is None else str(value)
+            found[key] = as_typed(value)
     return found
 
 

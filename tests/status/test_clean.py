@@ -174,8 +174,9 @@ def test_who_started_a_run_and_on_how_many_threads_is_no_difference(tmp_path: Pa
     with (other / "config.yaml").open("a") as file:
         file.write("launcher: {_target_: fedcomp.launcher.slurm.Slurm, cpus: 2}\n")
         file.write("sweeper: {_target_: fedcomp.sweeper.optuna.Optuna, n_trials: 12}\n")
-        file.write("threads: 2\ntracker: {project: mine}\n")
-    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2", "tracker.project": "mine"}
+        file.write("threads: 2\ntracker: {project: mine, code: true}\n")
+    tracker = {"tracker.project": "mine", "tracker.code": "true"}
+    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2"} | tracker
     assert compare(one, other).settings == [Difference(name, "–", value) for name, value in changed.items()]
     assert diff.main([str(one), str(other)]) == 0
     (other / "metrics.jsonl").write_text("")
