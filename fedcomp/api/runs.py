@@ -147,9 +147,12 @@ def load_runs(path: str | Path | Iterable[str | Path]) -> list[Run]:
 
 
 def folders_of(runs: Runs) -> list[Path]:
-    """Of these runs."""
+    """Of these runs. Raises ValueError: there are none."""
     every = [runs] if isinstance(runs, Run | str | Path) else runs
-    return [one.folder if isinstance(one, Run) else Path(one) for one in every]
+    folders = [one.folder if isinstance(one, Run) else Path(one) for one in every]
+    if not folders:
+        raise ValueError("there is no run to report")
+    return folders
 
 
 def report(runs: Runs, out: str | Path, target: str | float | None = None) -> Path:
@@ -165,10 +168,7 @@ def report(runs: Runs, out: str | Path, target: str | float | None = None) -> Pa
     from fedcomp.reporting.build import report as build_report
     from fedcomp.reporting.content import Options
 
-    folders = folders_of(runs)
-    if not folders:
-        raise ValueError("there is no run to report")
-    if build_report(Options(folders, Path(out), None if target is None else str(target), one_process=True)):
+    if build_report(Options(folders_of(runs), Path(out), None if target is None else str(target), one_process=True)):
         raise ValueError("no run is finished")
     return Path(out)
 

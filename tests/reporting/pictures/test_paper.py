@@ -263,3 +263,5 @@ def test_figures_from_python(runs: Path) -> None:
     assert several.legends == []
     with pytest.raises(ValueError, match=r"figure 'figure' has 'colour', allowed are"):
         fedcomp.figure(runs, colour="red")
+    with pytest.raises(ValueError, match="there is no run to report"):
+        fedcomp.figure([])
