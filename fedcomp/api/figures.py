@@ -33,11 +33,12 @@ def figure(
         ValueError: no run is finished, or none has these metrics, or an option cannot be.
     """
     from fedcomp.records.reader import read_runs
-    from fedcomp.reporting.group import group
+    from fedcomp.reporting.group import group, in_command_order
     from fedcomp.reporting.pictures.draw import sheet
     from fedcomp.reporting.pictures.figures import asked_picture
 
-    groups = group(read_runs(folders_of(runs)))
+    folders = folders_of(runs)
+    groups = in_command_order(group(read_runs(folders)), folders)
     if not groups:
         raise ValueError("no run is finished")
     return sheet(asked_picture({"name": "figure", "x": x, "y": y, "size": size, **options}, groups))

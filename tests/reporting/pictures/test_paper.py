@@ -259,6 +259,8 @@ def test_figures_from_python(runs: Path) -> None:
     assert drawn.axes[0].get_ylim() == (80, 95)
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["dense", "FedX", "sign"]
     drawn.axes[0].set_title("mine")
+    backwards = fedcomp.figure(reversed(fedcomp.load_runs(runs)))
+    assert [text.get_text() for text in backwards.legends[0].get_texts()] == ["sign", "ours", "dense"]
     several = fedcomp.figure(fedcomp.load_runs(runs), x="rounds", y=["test/accuracy"], legend="none")
     assert several.legends == []
     with pytest.raises(ValueError, match=r"figure 'figure' has 'colour', allowed are"):
