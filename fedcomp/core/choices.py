@@ -102,10 +102,18 @@ def called(group: str, given: Mapping[str, Any]) -> str:
 
     So `dasha`, of the class that `marina` has too.
     """
-    own = choices_of(group, str(given["_target_"]))
-    differ = {key for one in own.values() for key in one if any(one[key] != other.get(key) for other in own.values())}
+    own, differ = _of_class(group, str(given["_target_"]))
     fitting = [choice for choice, one in own.items() if all(given.get(key) == one.get(key) for key in differ)]
     return fitting[0] if fitting else part_name(given["_target_"])
+
+
+@functools.cache
+def _of_class(group: str, target: str) -> tuple[dict[str, Plain], set[str]]:
+    """The choices of a class, and the options in which they differ. A report asks for every part of every run."""
+    own = choices_of(group, target)
+    return own, {
+        key for one in own.values() for key in one if any(one[key] != other.get(key) for other in own.values())
+    }
 
 
 def parts(value: Any) -> Iterator[Mapping[str, Any]]:

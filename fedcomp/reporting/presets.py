@@ -1,22 +1,22 @@
 """Networks by their preset: `lte`, instead of `lognormal down_bps=2.9e+07 up_bps=5.74e+06 rtt_s=0.0616`.
 
-And methods of one class by their choice: `dasha`, instead of `gradient_estimate estimate=dasha`.
+And other parts by their choice: `dasha`, not `gradient_estimate estimate=dasha`; `torchvision`, not `classifier`.
 """
 
 from functools import lru_cache
 
-from fedcomp.core.choices import called, choices
+from fedcomp.core.choices import FOLDERS, called, choices
 from fedcomp.core.folders import part_name
 from fedcomp.reporting.labels import Flat, flatten, within
 
-TARGET, METHOD = "network._target_", "algorithm._target_"
+TARGET = "network._target_"
 FIGURES = ("network.down_bps", "network.up_bps", "network.rtt_s")
 
 
 def with_preset(flat: Flat) -> Flat:
     """A config whose network is the preset of `conf/network` that it is, and the options that differ from that.
 
-    And whose method is the choice that it is, of those of its class.
+    And whose other parts are the choices that they are, of those of their classes.
 
     A network is a preset if it has the preset's own values: rates, round trip, and all in which the preset differs from
     the general choice of its kind, but not, say, its jitter.
@@ -24,10 +24,11 @@ def with_preset(flat: Flat) -> Flat:
     Args:
         flat: the config as dotted keys; with a network that is no preset it stays as it is.
     """
-    if METHOD in flat:
-        method = {key.removeprefix("algorithm."): value for key, value in flat.items() if within(key, {"algorithm"})}
-        if (name := called("algorithm", method)) != part_name(flat[METHOD]):
-            flat = {**flat, METHOD: name}
+    for group in [key.removesuffix("._target_") for key in flat if key.count(".") == 1 and key.endswith("._target_")]:
+        own = {key.removeprefix(f"{group}."): value for key, value in flat.items() if within(key, {group})}
+        target = f"{group}._target_"
+        if target != TARGET and (name := called(FOLDERS.get(group, group), own)) != part_name(flat[target]):
+            flat = {**flat, target: name}
     fitting = [
         (len(own), name, options)
         for name, (own, options) in _presets().items()

@@ -193,6 +193,18 @@ def test_two_methods_of_one_class_have_the_names_of_their_choices(make_run: Make
     assert {one.label for one in group(read_runs([tmp_path]))} == {"marina", "dasha", "marina_p", "m3", "fedavg"}
 
 
+def test_parts_have_the_names_of_their_choices(make_run: MakeRun, tmp_path: Path) -> None:
+    """Not those of the functions that make them, `classifier`, `own` and `network`, or of their files."""
+    models = {"torchvision": {"name": "resnet18"}, "module": {"path": "mine.Net"}, "hf": {"path": "base"}}
+    for name, own in models.items():
+        for codec in ("rand_proj_spatial", "dense"):
+            config = {"model": choices("model")[name] | own, "compressor": choices("compressor")[codec]}
+            make_run(codec, 0, [0.1, 0.5], config=config, folder=f"{name}-{codec}")
+    found = group(read_runs([tmp_path]))
+    assert {dict(one.setting)["model"].split()[0] for one in found} == set(models)
+    assert {one.label.split()[0] for one in found} == {"rand_proj_spatial", "dense"}
+
+
 def test_a_setting_in_words() -> None:
     assert setting_text((("dataset", "mnist"), ("num_clients", "1"))) == "mnist · 1 client"
     assert setting_text((("num_clients", "10"), ("case", ""), ("network", "lte"))) == "10 clients · network lte"
