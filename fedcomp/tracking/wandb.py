@@ -29,9 +29,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedcomp.core.choices import called
+from fedcomp.core.choices import FOLDERS, called
 from fedcomp.core.first_line import first_line
-from fedcomp.core.folders import part_name
 from fedcomp.core.validate import check_interval
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
@@ -165,9 +164,9 @@ class Wandb(Tracker):
         import wandb
 
         info = self._info
-        algorithm = called("algorithm", info.config["algorithm"])
-        parts = ("dataset", "model", "compressor", "downlink")
-        *data, uplink, downlink = (part_name(info.config[part]["_target_"]) for part in parts)
+        parts = ("algorithm", "dataset", "model", "compressor", "downlink")
+        names = [called(FOLDERS.get(part, part), info.config[part]) for part in parts]
+        algorithm, *data, uplink, downlink = names
         unused = RunFiles(info.folder).unused()
         ways = {"compressor": uplink, "downlink": f"downlink-{downlink}"}
         codecs = [tag for way, tag in ways.items() if way not in unused]

@@ -160,19 +160,19 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "name", "tags"),
+    ("options", "name", "tags"),
     [
-        ("fedavg", "fedavg dense/dense seed=0", {"dense", "downlink-dense"}),
-        ("fedmrn", "fedmrn downlink-dense seed=0", {"downlink-dense"}),
-        ("fedscalar", "fedscalar seed=0", set()),
-        ("dasha", "dasha randk seed=0", {"randk"}),
+        (["compressor=rand_proj_spatial"], "fedavg rand_proj_spatial/dense", {"rand_proj_spatial", "downlink-dense"}),
+        (["algorithm=fedmrn"], "fedmrn downlink-dense", {"downlink-dense"}),
+        (["algorithm=fedscalar"], "fedscalar", set()),
+        (["algorithm=dasha"], "dasha randk", {"randk"}),
     ],
 )
-def test_a_name_has_the_compressors_that_the_method_uses(fedcomp, tmp_path: Path, algorithm, name, tags) -> None:
-    assert fedcomp(*QUICK, "rounds=1", f"algorithm={algorithm}") == 0
+def test_a_name_has_the_compressors_that_the_method_uses(fedcomp, tmp_path: Path, options, name, tags) -> None:
+    assert fedcomp(*QUICK, "rounds=1", *options) == 0
     (piece,) = pieces(tmp_path)
-    assert piece.name == name
-    assert set(piece.tags) - {"digits", "mlp", "linear"} == {algorithm, *tags}
+    assert piece.name == f"{name} seed=0"
+    assert set(piece.tags) - {"digits", "mlp", "linear"} == {name.split()[0], *tags}
 
 
 def test_a_grid_of_finished_runs_is_shown(fedcomp, tmp_path: Path) -> None:
