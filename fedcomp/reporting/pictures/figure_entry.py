@@ -27,6 +27,8 @@ from typing import Any
 from fedcomp.core.validate import check_one_line, is_number
 
 KINDS = ("last", "curve", "variance", "runs", "circle")
+OF_KIND = {"beside": "last", "panel": "last", "without": "last", "average": "curve"}
+"""{option: the kind that it is for}."""
 SHORT = {
     "uplink": "bits/uplink",
     "downlink": "bits/downlink",
@@ -129,6 +131,9 @@ def parse(entry: Any) -> Figure:
     figure = Figure(**options)
     if figure.kind not in KINDS:
         raise ValueError(f"figure {figure.name!r}: kind is {figure.kind!r}, allowed are {', '.join(KINDS)}")
+    for key, kind in OF_KIND.items():
+        if entry.get(key) and figure.kind != kind:
+            raise ValueError(f"figure {figure.name!r}: {key} is for kind={kind}, and this one has kind={figure.kind}")
     if figure.legend not in LEGENDS:
         raise ValueError(f"figure {figure.name!r}: legend is {figure.legend!r}, allowed are {', '.join(LEGENDS)}")
     if figure.kind == "circle" and len(figure.y) != 2:

@@ -126,6 +126,8 @@ def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRu
         ),
         ({"ylim": "-1:0.5", "log_y": True}, r"ends -1:0.5 of test accuracy .*, or add log_y=false"),
         ({"xlim": "nan:1"}, "xlim is 'nan:1', but must be LOW:HIGH"),
+        ({"panel": "compressor.fraction"}, "panel is for kind=last, and this one has kind=curve"),
+        ({"x": "mse", "average": True}, "average is for kind=curve, and this one has kind=last"),
         ({"legend": "top"}, "legend is 'top', allowed are below, right, none, best"),
         ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
         ({"rename": {"ours": "sign"}}, "two methods cannot have one name: ours and sign would both be sign"),
