@@ -2,8 +2,8 @@
 
 Reading, merging and ordering the files of a choice is most of what composing costs: a file is read once, what all
 choices begin with (Hydra's own config) is merged once, and a choice is ordered and merged once. The rest is Hydra's:
-overrides are parsed, each once, and applied and recorded as always. Grids, and commands with a folder of one's own, are
-composed as always, from files that are read once.
+overrides are parsed, each once, and applied and recorded as always. Commands with a folder of one's own are composed as
+always, from files that are read once.
 """
 
 import copy
@@ -33,7 +33,6 @@ _choices = defaults_list._create_interpolation_map
 _list = config_loader_impl.create_defaults_list
 _embed = ConfigLoaderImpl._load_single_config
 _merge = ConfigLoaderImpl._compose_config_from_defaults_list
-_sweep = ConfigLoaderImpl.load_sweep_config
 _parse = OverridesParser.parse_rule
 _copy = DictConfig.__deepcopy__
 _kept: dict[Hashable, bytes] = {}
@@ -118,27 +117,18 @@ def _quick_copy(config: DictConfig, memo: dict[int, Any]) -> DictConfig:
     return copied
 
 
-def _sweep_as_always(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
-    """A run of a grid."""
-    with pytest.MonkeyPatch.context() as patch:
-        compose_as_always(patch)
-        return _sweep(loader, *arguments, **options)
-
-
 def compose_quickly(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(
-        patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _sweep_as_always, _quick_copy
-    )
+    _compose_with(patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _quick_copy)
     patch.setattr(OverridesParser, "parse_rule", _quick_parse)
 
 
 def compose_as_always(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(patch, _read, _choices, _embed, _list, _merge, _sweep, _copy)
+    _compose_with(patch, _read, _choices, _embed, _list, _merge, _copy)
     patch.setattr(OverridesParser, "parse_rule", _parse)
 
 
 def _compose_with(
-    patch: pytest.MonkeyPatch, read: Any, choices: Any, embed: Any, make_list: Any, merge: Any, sweep: Any, copied: Any
+    patch: pytest.MonkeyPatch, read: Any, choices: Any, embed: Any, make_list: Any, merge: Any, copied: Any
 ) -> None:
     patch.setattr(ConfigRepository, "load_config", read)
     patch.setattr(ConfigRepository, "__deepcopy__", lambda self, memo: copy.copy(self), raising=False)
@@ -146,5 +136,4 @@ def _compose_with(
     patch.setattr(ConfigLoaderImpl, "_load_single_config", embed)
     patch.setattr(config_loader_impl, "create_defaults_list", make_list)
     patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge)
-    patch.setattr(ConfigLoaderImpl, "load_sweep_config", sweep)
     patch.setattr(DictConfig, "__deepcopy__", copied)

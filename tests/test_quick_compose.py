@@ -24,13 +24,13 @@ CONFIGS = (
 )
 
 
-def _load(words: tuple[str, ...], load: str = "load_configuration") -> Any:
+def _load(words: tuple[str, ...], of_grid: bool = False) -> Any:
     """All that Hydra makes of these words, its own node included."""
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        if load == "load_sweep_config":
-            return loader.load_sweep_config(loader.load_configuration("train", [], RunMode.RUN), list(words))
+        if of_grid:
+            return loader.load_sweep_config(loader.load_configuration("train", [], RunMode.MULTIRUN), list(words))
         return loader.load_configuration("train", list(words), RunMode.RUN)
 
 
@@ -44,15 +44,15 @@ def _nodes(node: Any, path: str = "") -> list[tuple[Any, ...]]:
 
 def test_a_quick_config_is_hydras_own() -> None:
     for words in CONFIGS:
-        quick = [_nodes(_load(words)), _nodes(_load(words))]
+        quick = [_nodes(_load(words)), _nodes(_load(words)), _nodes(_load(words, of_grid=True))]
         with pytest.MonkeyPatch.context() as patch:
             quick_compose.compose_as_always(patch)
-            wanted = _nodes(_load(words))
+            wanted, of_grid = _nodes(_load(words)), _nodes(_load(words, of_grid=True))
         assert len(wanted) > 150
-        assert quick == [wanted, wanted], words
+        assert quick == [wanted, wanted, of_grid], words
 
 
-def test_grids_and_folders_of_ones_own_are_composed_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_of_ones_own_are_composed_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick_compose, "_kept", {})
     _load(())
     merged = [key for key in quick_compose._kept if key[0] == "merged"][-1]
@@ -60,5 +60,4 @@ def test_grids_and_folders_of_ones_own_are_composed_as_always(monkeypatch: pytes
     planted.rounds = 12345
     quick_compose._kept[merged] = pickle.dumps(planted)
     assert _load(()).rounds == 12345  # what was kept is what is used
-    assert _load((), "load_sweep_config").rounds == 100
     assert _load((f"hydra.searchpath=[file://{CONF}/experiment]",)).rounds == 100
