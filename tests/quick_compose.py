@@ -2,8 +2,7 @@
 
 Reading, merging and ordering the files of a choice is most of what composing costs: a file is read once, what all
 choices begin with (Hydra's own config) is merged once, and a choice is ordered and merged once. The rest is Hydra's:
-overrides are parsed, each once, and applied and recorded as always. Commands with a folder of one's own are composed as
-always, from files that are read once.
+overrides are parsed, each once, and applied and recorded as always.
 """
 
 import copy
@@ -11,6 +10,7 @@ import itertools
 import pickle
 from collections.abc import Hashable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +39,16 @@ _kept: dict[Hashable, bytes] = {}
 _lists: dict[Hashable, DefaultsList] = {}
 
 
-def _sources(repo: Any) -> tuple[tuple[str, str], ...] | None:
-    """Where this repository's configs come from; None if not all of them are unchanged."""
-    found = tuple((source.scheme(), source.path) for source in repo.get_sources())
-    return found if UNCHANGED.issuperset(found) else None
+def _sources(repo: Any) -> tuple[Hashable, ...]:
+    """Where this repository's configs come from; of a folder of one's own, which files it has as they are now."""
+    return tuple(_source(source.scheme(), source.path) for source in repo.get_sources())
+
+
+def _source(scheme: str, path: str) -> tuple[Hashable, ...]:
+    if (scheme, path) in UNCHANGED or scheme != "file":
+        return scheme, path
+    found = ((str(file), file.stat()) for file in sorted(Path(path).rglob("*.yaml")))
+    return scheme, path, *((name, stat.st_mtime_ns, stat.st_size, stat.st_ino) for name, stat in found)
 
 
 def _once(make: Any, *key: Hashable) -> Any:
@@ -55,9 +61,9 @@ def _once(make: Any, *key: Hashable) -> Any:
 def _quick_read(repo: ConfigRepository, config_path: str) -> Any:
     """One file."""
     source = repo._find_object_source(config_path, ObjectType.CONFIG)
-    place = source and (source.scheme(), source.path)
-    if place not in UNCHANGED:
+    if source is None:
         return _read(repo, config_path)
+    place = _source(source.scheme(), source.path)
     return _once(lambda: _read(repo, config_path), "read", place, source.provider, config_path)
 
 
@@ -78,7 +84,7 @@ def _quick_list(repo: Any, overrides_list: list[Any], **options: Any) -> Default
     given = Overrides(repo=repo, overrides_list=overrides_list)
     choices = given.override_choices, given.append_group_defaults, given.deletions, options
     key = _sources(repo), repr(choices)
-    if key[0] is None or options["skip_missing"]:
+    if options["skip_missing"]:
         return _list(repo=repo, overrides_list=overrides_list, **options)
     if key not in _lists:
         _lists[key] = _list(repo=repo, overrides_list=overrides_list, **options)
@@ -87,8 +93,7 @@ def _quick_list(repo: Any, overrides_list: list[Any], **options: Any) -> Default
 
 def _quick_embed(loader: ConfigLoaderImpl, default: Any, repo: Any) -> Any:
     """One file, at its place in a config; or Hydra's own files, merged."""
-    if (sources := _sources(repo)) is None:
-        return _embed(loader, default, repo)
+    sources = _sources(repo)
     if isinstance(default, list):
         return SimpleNamespace(config=_once(lambda: _merge(loader, default, repo), "merged", sources, repr(default)))
     return _once(lambda: _embed(loader, default, repo), "embedded", sources, repr(default))
@@ -96,11 +101,9 @@ def _quick_embed(loader: ConfigLoaderImpl, default: Any, repo: Any) -> Any:
 
 def _quick_merge(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """The contents of these files, merged."""
-    if (sources := _sources(repo)) is None:
-        return _merge(loader, defaults=defaults, repo=repo)
     hydras = list(itertools.takewhile(lambda each: each.config_path.startswith("hydra/"), defaults))
     parts = [hydras, *defaults[len(hydras) :]]
-    return _once(lambda: _merge(loader, parts, repo), "merged", sources, repr(parts))
+    return _once(lambda: _merge(loader, parts, repo), "merged", _sources(repo), repr(parts))
 
 
 def _quick_copy(config: DictConfig, memo: dict[int, Any]) -> DictConfig:

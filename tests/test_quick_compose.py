@@ -1,6 +1,6 @@
 """Configs that tests compose quickly are those that Hydra composes."""
 
-import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,12 +52,13 @@ def test_a_quick_config_is_hydras_own() -> None:
         assert quick == [wanted, wanted, of_grid], words
 
 
-def test_folders_of_ones_own_are_composed_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick_compose, "_kept", {})
-    _load(())
-    merged = [key for key in quick_compose._kept if key[0] == "merged"][-1]
-    planted = pickle.loads(quick_compose._kept[merged])
-    planted.rounds = 12345
-    quick_compose._kept[merged] = pickle.dumps(planted)
-    assert _load(()).rounds == 12345  # what was kept is what is used
-    assert _load((f"hydra.searchpath=[file://{CONF}/experiment]",)).rounds == 100
+def test_a_folder_of_ones_own_is_read_as_it_is_now(tmp_path: Path) -> None:
+    own = tmp_path / "server" / "own.yaml"
+    own.parent.mkdir()
+    words = (f"hydra.searchpath=[file://{tmp_path}]", "server=own")
+    for text in ("_target_: a", "_target_: b", "defaults: [sgd, _self_]"):
+        own.write_text(text)
+        quick = _nodes(_load(words))
+        with pytest.MonkeyPatch.context() as patch:
+            quick_compose.compose_as_always(patch)
+            assert quick == _nodes(_load(words))
