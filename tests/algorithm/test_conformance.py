@@ -134,6 +134,6 @@ OF_MASKS = [
     AlgorithmCase("bicompfl_pr-split-mix", MIX),
 ]
 
-test_masks = suite(OF_MASKS)
+test_masks = suite(OF_MASKS, UPDATES)
 
 CASES = UPDATES + OF_MASKS

@@ -36,7 +36,7 @@ CLASSES = {
 """{(group, what a choice builds): the first choice that builds it}."""
 WITH_ROUND = ("algorithm", "client", "compressor", "evaluation", "participation", "partition", "server")
 """Groups that play a part in a round and fit the default's other parts."""
-ROUNDS_ELSEWHERE = [("partition", "natural")]
+ELSEWHERE = [("partition", "natural")]
 """Choices that need data of another kind: tests/training/test_kinds_of_data.py."""
 CPU = torch.device("cpu")
 NEEDS = {
@@ -99,14 +99,22 @@ def test_every_choice_composes_and_builds(choices: tuple[tuple[str, str], ...]) 
             build(config[group])
 
 
-FIRST = sorted((group, choice) for (group, *_), choice in CLASSES.items() if group in WITH_ROUND)
+def _with_round() -> list[list[tuple[str, str]]]:
+    """A choice for each class, in as few rounds as may be: all groups side by side, but an algorithm."""
+    first = sorted((group, choice) for (group, *_), choice in CLASSES.items() if group in WITH_ROUND)
+    groups = {group: [pair for pair in first if pair[0] == group and pair not in ELSEWHERE] for group in WITH_ROUND}
+    return [[pair] for pair in groups.pop("algorithm")] + [
+        [*filter(None, row)] for row in itertools.zip_longest(*groups.values())
+    ]
 
 
-@looped("group, choice", [pair for pair in FIRST if pair not in ROUNDS_ELSEWHERE])
-def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> None:
-    own = _composed(next(choices for choices in _columns() if (group, choice) in choices))
-    config = own if group == "algorithm" else _compose(*["dataset=vectors"] * (choice == "one_each"))
-    config[group] = own[group]
+@looped("choices", _with_round())
+def test_every_class_runs_a_round_of_the_default(choices: list[tuple[str, str]]) -> None:
+    config = _compose(*["dataset=vectors"] * (("partition", "one_each") in choices))
+    for group, choice in choices:
+        own = _composed(next(column for column in _columns() if (group, choice) in column))
+        config = own if group == "algorithm" else config
+        config[group] = own[group]
     simulation, _ = build_simulation(config, CPU)
     state, _ = simulation.round(0, simulation.init(), Ledger())
     metrics = simulation.test_metrics(1, state)

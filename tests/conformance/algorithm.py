@@ -18,13 +18,13 @@ def normed(name: str, algorithm: Algorithm, bits: Bits | None = None, **options:
     return AlgorithmCase(name, algorithm, bits, world.with_batch_norm, **options)
 
 
-def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
+def suite(cases: Sequence[AlgorithmCase], beside: Sequence[AlgorithmCase] = ()) -> Callable[..., None]:
     """A test of every case by every check; a test module assigns it to `test_algorithm`.
 
-    The fast tests run the cases that have a class (of an algorithm or of one of its parts) which none before has,
-    networks with statistics first; the thorough tests run the others.
+    The fast tests run the cases that have a class (of an algorithm or of one of its parts) which none before has, nor
+    one of another suite, `beside`; networks with statistics first. The thorough tests run the others.
     """
-    seen: set[type] = set()
+    seen = set().union(*map(classes, beside))
     marked = {}
     for case in sorted(cases, key=lambda case: case.module is world.mlp):
         marks = pytest.mark.thorough if classes(case) <= seen else ()

@@ -1,5 +1,6 @@
 """What a run says beside its progress: that it has hardly learnt, that memory is short, and notes of the log."""
 
+import gc
 import logging
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def room(monkeypatch):
 
     monkeypatch.setattr(Executor, "map_clients", run)
     monkeypatch.setattr(build, "plan_convolutions", planned)
+    monkeypatch.setattr(gc, "collect", int)  # it looks at all that the tests made
     return lambda num: most.__setitem__(0, num)
 
 

@@ -10,6 +10,8 @@ from fedcomp.algorithm.bidirectional.m3 import M3
 from fedcomp.algorithm.bidirectional.memsgd import MemSGD
 from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.compressor import Compressor
+from tests.algorithm.heterogeneity.test_conformance import CASES as HETEROGENEITY
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links, relayed, topk
@@ -67,4 +69,4 @@ CASES = [
     AlgorithmCase("m3-ef21", M3_EF21),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, [*UPDATES, *HETEROGENEITY])

@@ -4,6 +4,8 @@ from fedcomp.algorithm.exact.gradient_estimate import GradientEstimate
 from fedcomp.algorithm.exact.locodl import LoCoDL
 from fedcomp.algorithm.exact.tamuna import Tamuna
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
+from tests.algorithm.bidirectional.test_conformance import CASES as BIDIRECTIONAL
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, links
@@ -34,4 +36,4 @@ CASES = [
     AlgorithmCase("marina-permk", GradientEstimate(EXACT, STEP, PERMK, "marina")),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, [*UPDATES, *BIDIRECTIONAL])

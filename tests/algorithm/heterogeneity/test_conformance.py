@@ -6,6 +6,7 @@ from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.fedprox import FedProx
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.algorithm.heterogeneity.scallion import Scallion
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import dense, floats, largest, links, topk
@@ -40,4 +41,4 @@ CASES = [
     normed("feddyn-samples", FedDyn(SGD, TOPK, 0.5, "samples"), topk),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, UPDATES)

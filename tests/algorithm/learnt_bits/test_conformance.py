@@ -5,6 +5,7 @@ from dataclasses import replace
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import floats, links
 from tests.parts import DENSE, Adam, Compressor, ErrorFeedback, ServerSgd, Sgd, Sign
@@ -32,4 +33,4 @@ CASES = [
     AlgorithmCase("deltamask-independent", replace(SHARED, coding="arithmetic")),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, UPDATES)

@@ -10,6 +10,7 @@ from fedcomp.algorithm.lora.hetlora import HetLoRA
 from fedcomp.algorithm.lora.lora_fair import LoRAFAIR
 from fedcomp.algorithm.lora.rolora import RoLoRA
 from fedcomp.server.adamw import AdamW
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, floats, links, topk
@@ -63,4 +64,4 @@ RANKED = [
 ]
 
 CASES = PARTS + RANKED
-test_parts, test_ranks = suite(PARTS), suite(RANKED)
+test_parts, test_ranks = suite(PARTS, UPDATES), suite(RANKED, [*UPDATES, *PARTS])

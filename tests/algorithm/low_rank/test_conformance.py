@@ -4,6 +4,7 @@ from fedcomp.algorithm.low_rank.fedmud import FedMUD
 from fedcomp.algorithm.low_rank.powersgd import PowerSGD
 from fedcomp.client.sgd import Sgd
 from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import links
 
@@ -32,4 +33,4 @@ CASES = [
     AlgorithmCase("powersgd-independent", PowerSGD(SLOW, ServerSgd(), 1, 1.0, "independent", 3, memory="none")),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, UPDATES)

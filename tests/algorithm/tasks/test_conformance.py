@@ -8,6 +8,7 @@ from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, largest, links
@@ -36,4 +37,4 @@ CASES = [
     AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, UPDATES)

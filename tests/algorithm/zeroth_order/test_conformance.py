@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
+from tests.algorithm.test_conformance import UPDATES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, normed, suite
 from tests.conformance.bits import links
@@ -41,4 +42,4 @@ CASES = [
     AlgorithmCase("fedkseed-sums", replace(FEDKSEED, pool=6, steps=30), SUMS),
 ]
 
-test_algorithm = suite(CASES)
+test_algorithm = suite(CASES, UPDATES)

@@ -226,7 +226,7 @@ def uneven(kind: str, dim: int) -> Tensor:
 @pytest.mark.parametrize("dim", [1009, LARGEST + 3, *thorough([2047, 61_706])])
 @looped("codec", CODECS)
 def test_error_is_its_closed_form_and_its_mean_is_zero(codec: Codec, dim: int) -> None:
-    for kind in ("halves", "layers", "zeros"):
+    for kind in ("halves", "layers", "zeros") if dim < LARGEST else ("layers",):
         x, num = uneven(kind, dim), DRAWS[dim]
         alone = isinstance(codec, QuicFL)  # its senders share a rotation
         y = joint_draws(codec, x[None], num)[:, 0] if alone else decode_repeated(codec, x, (dim,), num)

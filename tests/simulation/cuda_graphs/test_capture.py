@@ -18,6 +18,7 @@ from tests.conformance import world
 from tests.simulation.clocked_streams import Stream, Streams
 from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.cuda_graphs.test_graphed_loop import ALIKE, PLAIN, Double, states
+from tests.thorough import thorough
 
 
 class Graph:
@@ -135,7 +136,7 @@ def test_pieces_are_kept_up_to_a_number(monkeypatch) -> None:
     assert capture.recorded == 0, "the other piece had dropped each before it came again"
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "fedmrn", "fedpm"])
+@pytest.mark.parametrize("name", ["sgd", "fedmrn", *thorough(["adam", "fedpm"])])
 def test_cohorts_of_any_size_share_a_loop(name, monkeypatch) -> None:
     """Its buffers grow with the largest cohort, and a piece is recorded when its like comes again."""
     made = []
