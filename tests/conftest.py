@@ -4,19 +4,25 @@ import gc
 
 gc.disable()  # until all tests are imported: that leaves hardly any garbage, and takes a third less time
 
+import copy
+import functools
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 
+from fedcomp.check import world
 from fedcomp.core.accelerated import Verdicts, judged_by
+from fedcomp.model.contract import AnyModel
+from fedcomp.random.keys import Key
 from fedcomp.random.numba_jit import _CompileNotice
 from tests.hidden_gpu import hide_gpu
 from tests.quick_compose import compose_quickly
@@ -68,6 +74,22 @@ def _quick_compose() -> Iterator[None]:
     """Hydra composes a choice of groups once for all tests of this process."""
     with pytest.MonkeyPatch.context() as patch:
         compose_quickly(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _built_once() -> Iterator[None]:
+    """The two networks of the checks are built once for all tests of this process; each simulation has a copy."""
+    build = world.build
+    built = functools.cache(lambda module, *given, **options: build(module, *given, **options))
+
+    def copied(module: Any, key: Key, *given: Any, **options: Any) -> AnyModel:
+        *shape, _ = given  # they do not look at the training samples
+        known = module is world.mlp or module is world.with_batch_norm
+        return copy.deepcopy(built(module, key, *shape, **options)) if known else build(module, key, *given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world, "build", copied)
         yield
 
 

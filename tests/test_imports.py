@@ -3,6 +3,8 @@
 import ast
 import functools
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,12 @@ CONTRACTS_ONLY = {
 
 EDGES = {"hydra": ("cli/", "config/"), "wandb": ("tracking/wandb.py",)}
 """Libraries, and where alone they may be imported."""
+OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces", "pyarrow"}
+OPTIONAL |= {"datasets", "transformers"}
+"""Imported where they are installed; fedcomp works without them."""
+OTHERWISE = {"yaml": "pyyaml", "sklearn": "scikit-learn", "PIL": "pillow", "hydra": "hydra-core"}
+OTHERWISE |= {"llvmlite": "numba", "sqlalchemy": "optuna", "scipy": "scikit-learn"}
+"""Packages with another name than what they bring, alone or with another one."""
 
 
 def _floors() -> dict[str, int]:
@@ -208,3 +216,13 @@ def test_no_two_classes_have_one_name() -> None:
     several = {name: modules for name, modules in found.items() if len(modules) > 1}
     allowed = [["fedcomp.client.adam", "fedcomp.server.adam"], ["fedcomp.client.sgd", "fedcomp.server.sgd"]]
     assert all(modules in allowed for modules in several.values()), several
+
+
+def test_what_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["grids"]]
+    packages = {re.split(r"[<>=\[;]", one)[0].strip().lower() for one in declared}
+    files = [path for folder in (PACKAGE, ROOT / "hydra_plugins") for path in folder.rglob("*.py")]
+    names = {name.split(".")[0] for path in files for name in _imports(path, {})}
+    for name in names - {*sys.stdlib_module_names, *OPTIONAL, "fedcomp", "hydra_plugins"}:
+        assert OTHERWISE.get(name, name) in packages, f"{name} is imported, but is no dependency"

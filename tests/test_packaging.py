@@ -1,7 +1,5 @@
-"""What is published: versions that agree, dependencies that are declared, a wheel that needs no repository."""
+"""What is published: versions that agree, a wheel that needs no repository."""
 
-import ast
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -9,7 +7,6 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +15,6 @@ import yaml
 import fedcomp
 
 ROOT = Path(__file__).resolve().parents[1]
-OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces", "pyarrow"}
-OPTIONAL |= {"datasets", "transformers"}
-"""Imported where they are installed; fedcomp works without them."""
-OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna", "scipy": "scikit-learn"}
-"""Packages that another one always brings."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -48,26 +40,6 @@ def test_the_pythons_agree() -> None:
     assert f"NEWEST_PYTHON ?= python3.{last}\n" in makefile
     if (ROOT / ".ci").exists():  # it is not published
         assert f"in {' '.join(f'3.{one}' for one in reversed(minors))}; do" in (ROOT / ".ci" / "run").read_text()
-
-
-def _imported() -> Iterator[str]:
-    for folder in ("fedcomp", "hydra_plugins"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Import):
-                    yield from (one.name.split(".")[0] for one in node.names)
-                elif isinstance(node, ast.ImportFrom):
-                    yield str(node.module).split(".")[0]
-
-
-def test_what_is_imported_is_declared() -> None:
-    declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["grids"]]
-    names = {re.split(r"[<>=\[;]", one)[0].strip().lower() for one in declared}
-    others = {*_imported()} - {*sys.stdlib_module_names, *OPTIONAL, "fedcomp", "hydra_plugins"}
-    packages = importlib.metadata.packages_distributions()
-    for name in others:
-        owner = OF_ANOTHER.get(name, packages[name][0].lower())
-        assert owner in names, f"{name} is imported, but {owner} is no dependency"
 
 
 @pytest.fixture(scope="module")

@@ -128,8 +128,25 @@ CASES = [
 ]
 
 
-@looped("case", CASES)
+OPTIONS = """
+count_sketch-k projection-plane drive-rotated-twice eden-min-mse eden-2 eden-0.5 turboquant-prod-gaussian
+turboquant-prod-3 quic_fl-3 mrc_sign-scaled mrc_quantiser-mean
+"""
+"""Cases with other options of a codec that costs much; the thorough tests run them."""
+
+
+@looped("case", [case for case in CASES if case.name not in OPTIONS.split()])
 def test_codec(case: CodecCase) -> None:
+    _check(case)
+
+
+@pytest.mark.thorough
+@looped("case", [case for case in CASES if case.name in OPTIONS.split()])
+def test_a_codec_with_options(case: CodecCase) -> None:
+    _check(case)
+
+
+def _check(case: CodecCase) -> None:
     for check in (*codec.CHECKS, *messages.CHECKS):
         try:
             check(case)

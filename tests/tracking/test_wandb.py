@@ -164,7 +164,6 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
     [
         (["compressor=rand_proj_spatial"], "fedavg rand_proj_spatial/dense", {"rand_proj_spatial", "downlink-dense"}),
         (["algorithm=fedmrn"], "fedmrn downlink-dense", {"downlink-dense"}),
-        (["algorithm=fedscalar"], "fedscalar", set()),
         (["algorithm=dasha"], "dasha randk", {"randk"}),
     ],
 )

@@ -51,7 +51,7 @@ def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: s
     assert record(tmp_path)[-1]["test/perplexity"] > 1
 
 
-@pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify"])
+@pytest.mark.parametrize("algorithm", ["fedmrn", *thorough(["fedpm", "fedsparsify"])])
 def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorithm: str) -> None:
     assert fedcomp("dataset=shakespeare", text, "num_clients=2", f"algorithm={algorithm}", *TEXT) == 0
 

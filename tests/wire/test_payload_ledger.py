@@ -16,6 +16,7 @@ from tests.conformance import world
 from tests.looped import looped
 from tests.parts import Bernoulli, fedavg
 from tests.refused import refused
+from tests.thorough import thorough
 
 
 def _payload() -> Payload:
@@ -131,7 +132,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("wire", ["counted", "packed"])
+@pytest.mark.parametrize("wire", ["packed", *thorough(["counted"])])
 @pytest.mark.parametrize("fault", REFUSED)
 def test_entries_that_the_coding_does_not_write_are_refused(fedcomp, capfd, tmp_path: Path, fault, wire) -> None:
     (tmp_path / "compressor").mkdir()
