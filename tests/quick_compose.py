@@ -37,6 +37,7 @@ _parse = OverridesParser.parse_rule
 _copy = DictConfig.__deepcopy__
 _kept: dict[Hashable, bytes] = {}
 _lists: dict[Hashable, DefaultsList] = {}
+_files: dict[Hashable, Any] = {}
 
 
 def _sources(repo: Any) -> tuple[Hashable, ...]:
@@ -63,8 +64,10 @@ def _quick_read(repo: ConfigRepository, config_path: str) -> Any:
     source = repo._find_object_source(config_path, ObjectType.CONFIG)
     if source is None:
         return _read(repo, config_path)
-    place = _source(source.scheme(), source.path)
-    return _once(lambda: _read(repo, config_path), "read", place, source.provider, config_path)
+    key = _source(source.scheme(), source.path), source.provider, config_path
+    if key not in _files:
+        _files[key] = _read(repo, config_path)
+    return copy.copy(_files[key])  # another content is put into it, but nothing into its content
 
 
 def _quick_parse(parser: OverridesParser, text: str, rule: str) -> Any:

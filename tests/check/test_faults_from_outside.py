@@ -200,7 +200,7 @@ FOUND = {
     "server=backwards": "backwards, learns: 100 updates of 0.1 (optimum - model) bring the distance from",
     "client=unhooked": "unhooked, hook: with an algorithm's Hook that gives ones",
 }
-SLOWLY = [words for words in FOUND if ("compressor" in words and "biased" not in words) or "client" in words]
+SLOWLY = [words for words in FOUND if "compressor" in words or "client" in words]
 """Behind a process of their own, or with rounds of two networks; in tests/conformance these faults are planted too."""
 
 

@@ -14,6 +14,7 @@ from fedcomp.random.keys import Key
 from tests.looped import looped
 from tests.model.plain_modules import assert_gradient, pixels
 from tests.refused import refused
+from tests.thorough import thorough
 
 KEY = Key(("test", "bisenetv2"))
 TINY = {"width": 0.05}
@@ -78,7 +79,7 @@ def test_branches_start_at_zero() -> None:
     assert torch.equal(layer(x), x.relu())
 
 
-@looped("boosters", [True, False])
+@pytest.mark.parametrize("boosters", [True, *thorough([False])])
 def test_gradient_is_that_of_the_module(boosters: bool) -> None:
     """Of a client with all pictures, one with one picture (BatchNorm of one value in the context part), in float64."""
     model = built(boosters=boosters)

@@ -27,7 +27,7 @@ PARTICIPATIONS = [
 EQUAL = torch.ones(NUM_CLIENTS, dtype=torch.float64)
 ONE_AWAY = torch.tensor([0.5, 0.5, 0.5, 0, 0.5, 0.5, 0.5], dtype=torch.float64)
 UNEQUAL = torch.tensor([5.0, 1, 2, 9, 3, 4, 8], dtype=torch.float64)
-ROUNDS = 4000
+ROUNDS = 2000
 
 
 def aggregates(participation, importance):

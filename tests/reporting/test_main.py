@@ -82,15 +82,14 @@ def test_a_grid_too_large_to_print_says_so(make_run: MakeRun, tmp_path: Path, ca
 
 
 def test_the_record_of_a_real_run(fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for seed in (0, 1):
-        for method in ("dense", "sign"):
-            assert fedcomp("rounds=2", "quiet=true", "name=real", f"seed={seed}", f"compressor={method}") == 0
+    for method in ("dense", "sign"):
+        assert fedcomp("rounds=2", "quiet=true", "name=real", f"compressor={method}") == 0
     assert main([str(tmp_path / "real")]) == 0
     rows = (tmp_path / "real" / "report" / "table.md").read_text().splitlines()
     dense, sign = (row.split(" | ") for row in rows[2:4])
     assert (dense[0], dense[4:8]) == ("| dense", ["32.0", "32.0", "64.0", "1.60"])
     assert (sign[0], sign[4]) == ("| sign", "**1.05 (1.00)**")  # 2410 parameters in 4 tensors: 1 + 4 * 32 / 2410
-    assert dense[-1] == sign[-1] == "2 |"
+    assert dense[-1] == sign[-1] == "1 |"
 
 
 @pytest.mark.thorough

@@ -55,8 +55,7 @@ the fast tests run one step by step, and recorded those that are not among `FAST
 OPTIONS = [case for case in ALGORITHMS if not case.name.startswith((*HOST, "fedscalar-replay", "fedkseed-delta"))]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
 FAST = """
-fedavg-sign_both fedmrn-all fedpm-trained bicompfl_gr bicompfl_pr fedscalar-shared neolithic cser power-lossy
-kmeans-lossy mean-topk
+fedavg-sign_both fedmrn-all fedpm-trained bicompfl_gr bicompfl_pr fedscalar-shared cser power-lossy kmeans-lossy
 """
 """Of the methods with their options, those that the fast tests run."""
 READERS = """

@@ -53,12 +53,12 @@ def test_without_learning_masks_drift_as_wright_and_fisher_say(candidates: str) 
     algorithm = BiCompFLGR(client=STILL, block=8, theta0=0.3, bits=16, clamp=0.001, candidates=candidates)
     sim = world.simulation(algorithm, participation=world.FULL)
     start = sim.init()
-    thetas = torch.cat([one_round(sim, start, index).after.theta for index in range(150)]).double()
+    thetas = torch.cat([one_round(sim, start, index).after.theta for index in range(80)]).double()
     error = float(thetas.std()) / len(thetas) ** 0.5
     assert abs(float(thetas.mean()) - 0.3) < 5 * error
     left = float((thetas * (1 - thetas)).mean()) / 0.21
     assert left == pytest.approx(1 - 1 / NUM, abs=0.02)
-    *_, last = rounds(sim, 120)
+    *_, last = rounds(sim, 60)
     assert float(((last.after.theta == 0) | (last.after.theta == 1)).double().mean()) > 0.85
 
 

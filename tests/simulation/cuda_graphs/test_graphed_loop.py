@@ -78,8 +78,7 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
     assert capture.replays > capture.recorded > 0
 
 
-@looped("name", ["sgd", "fedmrn", "bicompfl"])
-@looped("sizes", [ALIKE, RAGGED])
+@looped("name, sizes", [("sgd", ALIKE), ("fedmrn", RAGGED), ("bicompfl", RAGGED)])
 def test_gradients_are_counted_once(name, sizes) -> None:
     spent = []
     for recorder in (None, GraphedLoops(StrictCapture()), GraphedLoops(Capture())):
@@ -107,13 +106,12 @@ class Double:
         return solver.run(data, *self.start, (round_index, 9))
 
 
-@looped("module", [world.mlp, world.with_batch_norm, Residual])
+DECAYING_SGD = Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, batch_size=4, epochs=3, schedule="inverse_sqrt")
+DECAYING_ADAM = Adam(lr=0.01, batch_size=8, epochs=2, weight_decay=0.1)
+
+
 @looped(
-    "solver",
-    [
-        Sgd(lr=0.1, momentum=0.9, weight_decay=0.1, batch_size=4, epochs=3, schedule="inverse_sqrt"),
-        Adam(lr=0.01, batch_size=8, epochs=2, weight_decay=0.1),
-    ],
+    "solver, module", [(DECAYING_ADAM, world.mlp), (DECAYING_SGD, world.with_batch_norm), (DECAYING_ADAM, Residual)]
 )
 def test_ragged_clients_end_where_the_plain_loop_does(solver, module) -> None:
     twin, capture = Double(module, RAGGED), StrictCapture()
