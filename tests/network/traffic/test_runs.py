@@ -168,9 +168,3 @@ def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_pa
 def test_wrong_networks_are_one_line(fedcomp: Fedcomp, capsys, options: tuple[str, ...], says: str) -> None:
     assert fedcomp(*SMALL, "network=fixed", *options) != 0
     assert says in capsys.readouterr().err.strip().splitlines()[-1]
-
-
-def test_an_unknown_preset_names_the_presets(fedcomp: Fedcomp, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedcomp(*SMALL, "network=6g") != 0
-    error = capsys.readouterr().err
-    assert all(name in error for name in ("lte", "asymmetric_10", "cell_20"))
