@@ -72,13 +72,6 @@ def test_a_finished_run_returns_at_once_and_overwrite_redoes_it(fedcomp, tmp_pat
     assert record.stat().st_mtime_ns > before
 
 
-def test_packed_wire_gives_the_same_record(fedcomp, tmp_path: Path) -> None:
-    for wire in ("counted", "packed"):
-        options = ("compressor=sign", "compressor@downlink=topk", "compressor.feedback=error", f"name={wire}")
-        assert fedcomp(*QUICK, *options, f"wire={wire}") == 0
-    assert record(tmp_path / "counted") == record(tmp_path / "packed")
-
-
 def test_empty_rounds_are_counted_cost_nothing_and_are_warned_of(fedcomp, tmp_path: Path, capsys) -> None:
     rare = (*QUICK, "participation=bernoulli", "participation.probability=1e-9")
     assert fedcomp(*rare) == 0

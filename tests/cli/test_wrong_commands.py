@@ -36,7 +36,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{MINE}/compressor/later.yaml": "_target_: thirds.Whole\n_partial_: true\n",
         f"{MINE}/compressor/bare.yaml": "_target_: Whole\n",
         f"{MINE}/compressor/begins.yaml": "defaults: [topkk, _self_]\n",
-        f"{MINE}/compressor/file.yaml": "_target_: thirds\n",
         f"{MINE}/compressor/unmarked.yaml": "_target_: unmarked.Unmarked\nshare: 0.5\n",
         f"{MINE}/unmarked.py": "class Unmarked:\n    share: float\n",
         f"{MINE}/compressor/queued.yaml": "_target_: queue.Whole\n",
