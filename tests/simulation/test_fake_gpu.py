@@ -76,7 +76,7 @@ def a_later_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(begun, "yes", lambda started: True)
 
 
-QUICK = [("algorithm=fedavg", False), *((choice, True) for choice in PLAIN[2:])]
+QUICK = [("algorithm=fedavg", False), *((choice, True) for choice in PLAIN[2:-1])]
 BOTH = [(choice, True) for choice in CASES] + [(choice, False) for choice in PLAIN]
 
 
