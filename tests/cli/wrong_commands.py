@@ -111,9 +111,7 @@ OPTIONS = [
     ("network=lognormal network.spread_dwn=2", "no option 'network.spread_dwn'; did you mean 'spread_down'?"),
     ("experiment=quickstart partition.alfa=1", "no option 'partition.alfa'; did you mean 'alpha'?"),
     ("+client.sped=1", "there is no option 'client.sped' (there are: batch_size, clip_norm, epochs,"),
-    ("+model.hiden=[3]", "there is no option 'model.hiden'; did you mean 'hidden'? (there are: bias, hidden,"),
     ("+partition._seed_=1", "there is no option 'partition._seed_'"),
-    ("+launcher.foo=1", "there is no option 'launcher.foo'"),
     ("+downlink.scale=none", "no option 'downlink.scale' (there are: estimator, feedback, precision, predictor)"),
     (
         "compressor=topk compressor.feedback={_target_:fedcomp.compressor.feedback.ErrorFeedback,decai:0.5}",
