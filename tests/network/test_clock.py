@@ -8,7 +8,11 @@ import pytest
 
 from fedcomp.network.cell import fair_level, shared_uplink
 from fedcomp.network.headers import Header
+from fedcomp.network.retime import retime
+from fedcomp.network.traffic.file import Traffic
+from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.network.traffic.rounds import Round, round_of
+from fedcomp.random.keys import Key
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.looped import looped
 from tests.network.two_clients import THREE_EXCHANGES, clock, legs
@@ -31,6 +35,17 @@ def test_two_clients_and_three_exchanges_by_hand() -> None:
     assert line["time/downlink"] - 0.275 == near(0.425)
     assert (line["time/compute"] - 0.1, line["time/uplink"] - 1.07) == (near(0.100), near(1.070))
     assert sum(line[f"time/{name}"] for name in ("downlink", "compute", "uplink")) == near(3.040, 1e-9)
+
+
+def test_recorded_rounds_have_the_times_of_a_clock_that_goes_through_them_once() -> None:
+    one, traffic, expected = clock(), Traffic(2, ((THREE_EXCHANGES,) * 3,)), {}
+    times, (other,) = retime(traffic, one.network, [Key(("run", 0))], [3, 0, 1, 4])
+    for number in range(4):
+        expected[number] = one.metrics()
+        one.advance(THREE_EXCHANGES)
+    assert times == {number: expected[number] for number in (0, 1, 3)}
+    both = TrafficRecorder(2, [RecordedRepetition(other), RecordedRepetition(other)], repeated=True)
+    assert both.critical.tolist() == [2 * often for often in other.critical.tolist()] == [6, 6]
 
 
 def test_a_leg_of_no_bits_costs_nothing_and_an_empty_round_no_time() -> None:

@@ -92,7 +92,7 @@ def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
     fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network = ("network=lognormal", "network.down_bps=inf", "network.up_bps=1e4", "network.rtt_s=0")
-    late = ("network.deadline=0.012", "network.jitter=0.5", "compressor=topk", "compressor.feedback=error")
+    late = ("network.deadline=0.05", "network.jitter=0.5", "compressor=topk", "compressor.feedback=error")
     options = (*SMALL, *network, *late)
     assert fedcomp(*options, f"output_root={tmp_path / 'whole'}") == 0
     with before_round(4, raising(ValueError("stopped"))):
@@ -104,7 +104,7 @@ def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
     assert 0 < lines[-1]["deadline/late"] < 1
     assert [line.get("deadline/unbiased") for line in lines] == [0, None, None, None]
     traffic = load(next((tmp_path / "whole").rglob(FILE)))
-    assert traffic.deadline == 0.012
+    assert traffic.deadline == 0.05
     assert any(one.on_time is not None and not one.on_time.all() for one in traffic.rounds[0])
     assert main([str(tmp_path / "whole"), "network=lte"]) == 1
-    assert "had network.deadline=0.012, which changed who learnt" in capsys.readouterr().err
+    assert "had network.deadline=0.05, which changed who learnt" in capsys.readouterr().err

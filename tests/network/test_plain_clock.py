@@ -154,13 +154,14 @@ def _legs(rng: np.random.Generator, one_up: bool) -> Legs:
         "same work": lambda: Leg(WORK, COHORT, 100),
         "up": lambda: Leg(UP, COHORT, _amount(rng, num)),
         "short up": lambda: Leg(UP, COHORT, 160),
+        "up twice": lambda: Leg(UP, (*listed, listed[0]), rng.integers(1, MOST, 3)),
         "relay": lambda: Leg(RELAY, COHORT, _amount(rng, num)),
         "xor relay": lambda: Leg(XOR_RELAY, COHORT, 50_000),
     }
     if one_up:
         first = rng.choice(["broadcast", "to all", "unicast"], 2).tolist()
         before = rng.permutation([*first, "work"]).tolist()  # clients may also compute before they are told anything
-        chosen = [*before, "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
+        chosen = [*before, "up", "short up", rng.choice(["broadcast", "to all", "to some", "unicast", "relay"])]
     else:
         chosen = rng.choice(list(menu), rng.integers(1, 9)).tolist()
     return Legs(clients, [menu[name]() for name in chosen] if num else [])

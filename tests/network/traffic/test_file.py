@@ -117,10 +117,12 @@ def test_sizes_of_a_thousand_rounds_of_a_thousand_clients(tmp_path: Path) -> Non
 
 def test_a_varying_leg_is_kept_in_two_bytes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    for spread, kind in ((1200, np.uint16), (10**6, np.uint32)):
-        ups = [Leg(UP, "cohort", 10**9 + rng.integers(0, spread, 3)) for _ in range(4)]
-        save(tmp_path / FILE, Traffic(3, (tuple(round_of(Legs((0, 1, 2), [up]), 3) for up in ups),)))
+    for most, kind in ((1200, np.uint16), (2**16 - 1, np.uint16), (2**16, np.uint32), (2**32, np.uint64)):
+        ups = [Leg(UP, "cohort", 10**9 + np.array([0, most, rng.integers(0, most)])) for _ in range(4)]
+        traffic = Traffic(3, (tuple(round_of(Legs((0, 1, 2), [up]), 3) for up in ups),))
+        save(tmp_path / FILE, traffic)
         assert arrays(tmp_path / FILE)["vary_delta"].dtype == kind
+        assert _same(load(tmp_path / FILE), traffic)
 
 
 def test_messages_of_one_phase_are_added_up() -> None:

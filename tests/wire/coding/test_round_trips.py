@@ -26,6 +26,7 @@ INTEGERS = {
     "digits5": (Digits(5), 0, 4, torch.int16),
     "digits7": (Digits(7), 0, 6, torch.int64),
     "digits257": (Digits(257), 0, 256, torch.int32),
+    "digits19": (Digits(19), 0, 18, torch.uint8),  # 15 of the largest take all 64 bits
     "digits15": (Digits(15), 0, 14, torch.uint8),
     "rice0": (Rice(0), 0, 100, torch.int64),
     "rice4": (Rice(4), 0, 1000, torch.int32),
@@ -62,6 +63,7 @@ def test_integers(name: str, num: int) -> None:
     (coding, least, most, dtype), draw = INTEGERS[name], random.Random(num)
     some = [max(least, draw.randint(least, most) >> shift) for shift in (0, 1, 7, 30, 50)]
     _check(coding, torch.tensor(draw.choices([least, most, *some], k=num), dtype=dtype))
+    _check(coding, torch.full((num,), most, dtype=dtype))
 
 
 @looped("coding, dtype", FLOATS)
