@@ -104,13 +104,18 @@ def test_correlation_is_learnt_without_bias() -> None:
     torch.testing.assert_close(learnt, estimates(codec, ProjSpatial("opt", ratio), x, 2), rtol=1e-4, atol=1e-5)
 
 
-@looped("dim", [1, 7, 1024, 5000, 61_706])
+@looped("dim", [1, 7, 513, 1024, 5000, 61_706])
 def test_blocks_cover_the_vector_and_share_the_numbers(dim: int) -> None:
     codec = RandProj(0.1, block=256)
     groups = codec.groups(dim)
     assert sum(group.num * group.size for group in groups) == dim
     assert sum(group.num * group.kept for group in groups) == max(1, round(0.1 * dim))
     assert all(1 <= group.kept <= group.size for group in groups)
+
+
+def test_the_largest_remainders_get_what_is_left_over() -> None:
+    dealt = RandProj(k=6, block=64).groups(100)  # 3.84 and 2.16
+    assert [(group.size, group.kept) for group in dealt] == [(64, 4), (36, 2)]
 
 
 def test_least_squares_near_one_is_refused_in_the_round() -> None:

@@ -263,11 +263,13 @@ def test_a_seed_of_the_run_gives_all_messages_the_same_hashes() -> None:
     assert not torch.equal(codec.sketch(x, _known(100, 2, 1)), codec.sketch(x, _known(100, 2, 2)))
 
 
-def test_touched_cells_are_those_of_the_entries() -> None:
-    codec, known = CountSketch(3, 50), _known(400)
+def test_touched_cells_are_those_of_the_entries_and_rows_have_signs_of_their_own() -> None:
+    codec, known = CountSketch(9, 50), _known(400)
     x = torch.zeros(1, 400)
     x[0, [3, 77]] = torch.tensor([1.5, -4.0])
-    assert torch.equal(codec.touched(torch.tensor([3, 77]), known), codec.sketch(x, known)[0] != 0)
+    cells = codec.sketch(x, known)[0]
+    assert torch.equal(codec.touched(torch.tensor([3, 77]), known), cells != 0)
+    assert set(cells.view(9, 50).sum(1).abs().tolist()) == {2.5, 5.5}
 
 
 def test_a_sketch_that_compresses_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:

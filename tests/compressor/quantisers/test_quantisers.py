@@ -34,10 +34,14 @@ def test_zero_counts_as_plus_one() -> None:
     assert round_trip(Sign("fixed", 0.5), torch.tensor([[0.0, -0.0, -1.0]])).tolist() == [[0.5, 0.5, -0.5]]
 
 
-def test_each_tensor_has_its_scale() -> None:
-    decoded = decode_repeated(StochasticSign(), U, (20, 39, 1), num=3)
-    scales = torch.tensor([float(part.abs().max()) for part in U.split([20, 39, 1])])
-    assert torch.equal(decoded.abs(), scales.repeat_interleave(torch.tensor([20, 39, 1])).expand(3, -1))
+OF_TENSOR = {"max": lambda u: u.abs().max(), "l2": lambda u: u.norm(), "mean_abs": lambda u: 1.5 * u.abs().mean()}
+
+
+@looped("scale", OF_TENSOR)
+def test_each_tensor_has_its_scale(scale: str) -> None:
+    decoded = decode_repeated(StochasticSign(scale, factor=1.5), U, (20, 39, 1), num=3)
+    scales = torch.cat([OF_TENSOR[scale](part).expand(len(part)) for part in U.split([20, 39, 1])])
+    assert torch.allclose(decoded.abs(), scales.expand(3, -1), rtol=1e-6)
 
 
 EXACT = [

@@ -187,9 +187,10 @@ def test_codes_are_edens_and_decodes_are_parallel(bits: int) -> None:
 
 @looped("bits", [1, 2, 3, 4])
 def test_error_with_a_gaussian_matrix_is_the_papers(bits: int) -> None:
-    x = vector("gaussian", 256)
-    y = joint_draws(TurboQuantProd(bits, "gaussian"), x[None], 100)[:, 0]
+    x, codec = vector("gaussian", 256), TurboQuantProd(bits, "gaussian")
+    y = joint_draws(codec, x[None], 100)[:, 0]
     expected = (math.pi / 2 - 1 / 256) * LEFT[bits - 1]  # 1.567, 0.569, 0.184, 0.0541; the paper prints 0.047
+    assert float(codec.expected_error(x[None]) / x.double().square().sum()) == pytest.approx(expected)
     mean, deviation = error(y, x)
     assert mean == pytest.approx(expected, rel=0.01 + 4 * deviation / expected)
     assert 0.8 < bias(y, x) < 1.2

@@ -97,6 +97,12 @@ def test_parts_cover_the_vector_once_and_more_senders_than_entries_have_one_each
     assert set(sent.count_nonzero(1 if num <= dim else 0).tolist()) <= {many // few, -(-many // few)}
 
 
+def test_every_sender_is_as_likely_to_have_a_longer_part() -> None:
+    """Of 12 entries two of five senders have 3, the others 2."""
+    shares = joint_draws(PERMK, torch.ones(NUM, DIM), 1000).count_nonzero(2).double()
+    assert (shares.mean(0) - DIM / NUM).abs().max() < 5 * (0.24 / 1000) ** 0.5
+
+
 def test_bits_are_those_of_the_parts() -> None:
     payload = PERMK.encode(torch.ones(5, 12), known(5, 12), Key())
     assert sorted(payload.bits.tolist()) == [64, 64, 64, 96, 96]
