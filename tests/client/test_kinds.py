@@ -20,7 +20,7 @@ from tests.client.linear_regression import LR, SIZES, START, Chosen, agents, des
 from tests.client.test_solver import Quadratics
 from tests.conformance import world
 from tests.looped import looped
-from tests.parts import GD, Adam, Compressor, Dense, FedAvg, LocalSolver, Muon, ServerSgd, Sgd, Svrg
+from tests.parts import DENSE, GD, Adam, FedAvg, LocalSolver, Muon, ServerSgd, Sgd, Svrg
 from tests.refused import one_line_error, refused
 
 
@@ -175,16 +175,26 @@ def test_hook_is_asked_at_both_points_alike() -> None:
 
 def test_batch_norm_moves_with_the_steps_as_under_sgd() -> None:
     """With a vanishing step both solvers see the same model, and so the same batches give the same statistics."""
-    dense = Compressor(Dense())
     ends = []
     for client in (
         Svrg(lr=1e-9, batch_size=4, snapshots=2, inner_steps=3),
         Sgd(lr=1e-9, batch_size=4, steps=6, replacement=True),
     ):
-        sim = world.simulation(FedAvg(client, ServerSgd(), dense, dense), world.with_batch_norm, world.FULL)
+        sim = world.simulation(FedAvg(client, ServerSgd(), DENSE, DENSE), world.with_batch_norm, world.FULL)
         ends.append(world.run(sim, last=1).stats)
     assert torch.allclose(*ends, rtol=0, atol=1e-6)
     assert (ends[0] != sim.init().stats).all()
+
+
+def test_batch_norm_moves_with_every_full_gradient() -> None:
+    """With a vanishing step each moves it by a tenth of what is left of the way."""
+    sims = [
+        world.simulation(FedAvg(GD(lr=1e-9, steps=steps), ServerSgd(), DENSE, DENSE), world.with_batch_norm, world.FULL)
+        for steps in (1, 2)
+    ]
+    first, (once, twice) = sims[0].init().stats, (world.run(sim, last=1).stats for sim in sims)
+    assert (once != first).all()
+    assert torch.allclose(twice - once, 0.9 * (once - first), rtol=0, atol=1e-6)
 
 
 @looped("value", [0, -1, 1.5])

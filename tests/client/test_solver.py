@@ -134,10 +134,14 @@ def test_schedules() -> None:
     assert math.isclose(factor("linear", 0.5, (0, 1)), 1)
 
 
-def test_schedule_reaches_the_step() -> None:
-    world, start = Quadratics(), torch.zeros(4, 5, dtype=torch.float64)
-    late = Sgd(lr=0.1, schedule="inverse_sqrt").run(world, start, torch.zeros(4, 0), (3, 10))
-    assert torch.allclose(late.value, Sgd(lr=0.05).run(world, start, torch.zeros(4, 0), (0, 10)).value)
+DECAYING = [Sgd(lr=0.05, weight_decay=0.5), Adam(lr=0.05, weight_decay=0.5, decoupled=True)]
+
+
+@looped("solver", DECAYING)
+def test_schedule_reaches_the_step(solver: LocalSolver) -> None:
+    world, start = Quadratics(), torch.ones(4, 5, dtype=torch.float64)
+    late = replace(solver, lr=0.1, schedule="inverse_sqrt").run(world, start, torch.zeros(4, 0), (3, 10))
+    assert torch.allclose(late.value, solver.run(world, start, torch.zeros(4, 0), (0, 10)).value)
 
 
 def test_a_factor_of_0_is_none_of_an_exponential_schedule() -> None:

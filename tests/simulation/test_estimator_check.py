@@ -82,7 +82,7 @@ def test_every_repetition_with_its_own_clients_is_looked_at() -> None:
         build_runner(simulation, config)
 
 
-@looped("rule", [Full(), Uniform(4), Bernoulli(0.3), Bernoulli([0.2, 0.5, 1, 0.4, 0.9, 0.3, 0.6, 1])])
+@looped("rule", [Full(), Uniform(4), Bernoulli(0.2), Bernoulli([0.2, 0.5, 1, 0.4, 0.9, 0.3, 0.6, 1])])
 def test_mean_of_the_squared_weights(rule: Participation) -> None:
     equal, unequal = torch.ones(8, dtype=torch.float64), torch.arange(1, 9, dtype=torch.float64)
     share = unequal / unequal.sum()
