@@ -20,6 +20,7 @@ from tests.looped import looped
 from tests.parts import DENSE, FP4, GD, Adam, Compressor, ErrorFeedback, FedAvg, Muon, ServerSgd, Sgd, TopK
 from tests.refused import refused
 from tests.rounds import rounds
+from tests.simulation.user_module import Dropping
 
 WHOLE = problem(0)
 LASTING = Adam(lr=0.05, steps=6, weight_decay=0.3, decoupled=True)
@@ -99,22 +100,21 @@ def test_one_fragment_without_delay_is_diloco_bit_for_bit(up: Compressor) -> Non
         assert torch.equal(mine.metrics["update/norm"], theirs.metrics["update/norm"])
 
 
-def _rounds(algorithm, num: int = 4):
-    return rounds(world.simulation(algorithm, participation=world.FULL, rounds=num))
-
-
-def _states(algorithm, num: int):
-    return [one.after for one in _rounds(algorithm, num)]
+def _rounds(algorithm, num: int = 4, module=world.mlp):
+    return rounds(world.simulation(algorithm, module, world.FULL, rounds=num))
 
 
 @looped("client", [ADAMW, Muon(lr=0.02, steps=3, batch_size=4, skip_last=0)])
-def test_workers_that_keep_their_own_train_alone_whenever_fragments_arrive(client) -> None:
-    """The two parts of a round take the same batches as the whole; the global model moves all the same."""
-    plain, split, late = (_states(_streaming(client, 2, tau, 1.0), 5) for tau in (0, 1, 5))
-    for states in zip(plain, split, late):
-        assert all(torch.equal(states[0].workers, one.workers) for one in states[1:])
-        assert all(torch.equal(states[0].theta, one.theta) for one in states[1:])
-    assert not torch.equal(plain[0].theta, plain[-1].theta)
+@looped("module", [world.mlp, Dropping])
+def test_workers_that_keep_their_own_train_alone_whenever_fragments_arrive(client, module) -> None:
+    """The two parts of a round take the same batches and masks as the whole; the global model moves all the same."""
+    plain, split, late = (list(_rounds(_streaming(client, 2, tau, 1.0), 5, module)) for tau in (0, 1, 5))
+    for one, *others in zip(plain, split, late):
+        for other in others:
+            assert torch.equal(one.after.workers, other.after.workers)
+            assert torch.equal(one.after.theta, other.after.theta)
+            torch.testing.assert_close(one.metrics["train/loss"], other.metrics["train/loss"])
+    assert not torch.equal(plain[0].after.theta, plain[-1].after.theta)
 
 
 def test_a_period_sends_as_many_bits_as_diloco_and_each_fragment_once() -> None:
@@ -152,6 +152,11 @@ def test_every_tensor_is_in_one_fragment(pattern: str, num: int, layers: list[tu
     assert [tuple(tensor.size for tensor in one.tensors) for one in found] == layers
     columns = torch.cat([one.part.take(torch.arange(132)) for one in found])
     assert sorted(columns.tolist()) == list(range(132))
+
+
+def test_neighbours_before_a_large_tensor_leave_no_fragment_empty() -> None:
+    found = fragments_of((*TENSORS[1::2], TENSORS[0]), 4, "sequential")
+    assert [one.part.layers for one in found] == [(5,), (4,), (3,), (50,)]
 
 
 PARTS = {"client": ADAMW, "server": NESTEROV, "uplink": DENSE, "downlink": DENSE}

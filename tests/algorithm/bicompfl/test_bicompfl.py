@@ -100,6 +100,9 @@ def test_parts_go_round_all_blocks() -> None:
     decoded = (taking.codes == 0) | (taking.codes == NUM)  # one sample of the uplink, counted as NUM of the downlink's
     assert ((~decoded).sum(1) <= 3 * 4).all()
     assert (taking.codes == NUM).any(1).all()
+    mixing = replace(algorithm, rest="mix")
+    finest = first_round(mixing).after.codes
+    assert int(finest.max()) == mixing.estimate(NUM).num == 36 * NUM, "what was sent, counted as 36 times as many"
 
 
 def test_a_mixed_prior_is_the_plain_one_in_the_first_round_alone() -> None:

@@ -36,7 +36,8 @@ from tests.rounds import one_round, rounds
 NUM, FEATURES, CLASSES = world.NUM_CLIENTS, world.NUM_FEATURES, world.NUM_CLASSES
 DIM = (FEATURES + 1) * CLASSES
 COHORTS = ((1, 4, 6), (0,), tuple(range(NUM)), (), (2, 3), (4, 5), (2, 3), (1, 2, 3, 4, 5))
-CLIENT = Sgd(lr=0.3, batch_size=4, epochs=2, schedule="exponential", lr_final=0.9)
+DECAY = 0.05
+CLIENT = Sgd(lr=0.3, batch_size=4, epochs=2, schedule="exponential", lr_final=0.9, weight_decay=DECAY)
 ETA_G, ALPHA = 0.7, 0.6
 SERVER, TOP4 = ServerSgd(ETA_G), Compressor(TopK(k=4, positions="index"))
 TOP6_DOWN = Compressor(TopK(k=6, positions="index"), ErrorFeedback())
@@ -79,7 +80,7 @@ class Losses:
             logits = inputs @ theta[:-CLASSES].reshape(CLASSES, FEATURES).T + theta[-CLASSES:]
             share = np.exp(logits - logits.max(1, keepdims=True))
             error = (share / share.sum(1, keepdims=True) - np.eye(CLASSES)[classes]) / len(classes)
-            return np.concatenate([(error.T @ inputs).ravel(), error.sum(0)])
+            return np.concatenate([(error.T @ inputs).ravel(), error.sum(0)]) + DECAY * theta
 
         return gradient
 

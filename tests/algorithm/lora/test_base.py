@@ -139,6 +139,19 @@ def test_a_client_is_judged_by_its_own_samples() -> None:
     assert float(found["per_client/never_came"]) == world.NUM_CLIENTS - len(right)
 
 
+def test_a_client_is_judged_by_the_classes_of_its_samples() -> None:
+    sim = replace(world.simulation(FEDSA, lora_mlp), per_client=PerClient())
+    state, test, expected = world.run(sim), sim.dataset.test, []
+    x, models = sim.dataset.normalise(test.x), sim.algorithm.personal_models(state)
+    for client in state.took_part[:, 0].nonzero()[:, 0].tolist():
+        first = int(sim.shards.start[client])
+        own = sim.shards.order[first : first + int(sim.shards.sizes[client])]
+        right = (sim.model.outputs(*models.of_client(client), x).argmax(1) == test.y).double()
+        of_class = [float(right[test.y == label].mean()) for label in range(sim.dataset.num_outputs)]
+        expected.append(np.mean([of_class[label] for label in sim.dataset.train.y[own].tolist()]))
+    assert float(sim.test_metrics(4, state)["test/accuracy"]) == pytest.approx(np.mean(expected))
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 def test_a_study_has_the_figures_of_each_repetition() -> None:
     first = world.simulation(FEDSA, lora_mlp)

@@ -27,18 +27,21 @@ ADAM = Adam(lr=0.1, batch_size=4, weight_decay=0.1, decoupled=True)
 A, B = 22, 18
 
 
-def test_a_client_is_sent_what_it_misses() -> None:
-    sim = world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), lora_mlp, rounds=8)
-    last, kinds = {}, set()
+@looped("module", [lora_mlp, lora_mlp_head])
+def test_a_client_is_sent_what_it_misses(module) -> None:
+    """The head, if there is one, is trained in every round."""
+    sim = world.simulation(RoLoRA(Sgd(lr=0.1, batch_size=4), DENSE), module, rounds=8)
+    layout, last, kinds = LoraLayout.of(sim.model.tensors), {}, set()
+    sizes, head = (layout.b.size, layout.a.size), layout.rest.size
     for index, one in enumerate(rounds(sim)):
         down = 0
         for client in one.cohort.clients:
             since = last.get(client, 0)
             halves = {before % 2 for before in range(since, index)}
-            down += 32 * sum(A if half else B for half in halves)
+            down += 32 * (sum(sizes[half] for half in halves) + head * bool(halves))
             kinds.add(tuple(halves))
             last[client] = index
-        assert (one.bits["uplink"], one.bits["downlink"]) == (3 * 32 * (A if index % 2 else B), down)
+        assert (one.bits["uplink"], one.bits["downlink"]) == (3 * 32 * (sizes[index % 2] + head), down)
     assert kinds == {(), (0,), (1,), (0, 1)}
 
 

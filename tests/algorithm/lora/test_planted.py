@@ -193,16 +193,19 @@ def test_without_norms_and_of_one_rank_it_is_fedavg() -> None:
 
 def test_undiluted_components_are_means_of_those_who_have_them() -> None:
     ranks = (2, 1, 2, 1, 2, 2, 1)
-    sim, state, _ = planted_run(HetLoRA, 3, ranks=ranks, norms=False, dilute=False, weights="samples")
-    first = LoraLayout.of(sim.model.tensors).factors(sim.init().theta[None].double())
+    sim, first, _ = planted_run(HetLoRA, 3, ranks=ranks, norms=False, dilute=False, weights="samples")
+    theta = planted(torch.tensor([9]), sim.model.dim)
+    one = one_round(sim, replace(first, theta=theta[0]), 1)
+    first = LoraLayout.of(sim.model.tensors).factors(theta.double())
     p, wanted = SHARES.double(), []
     for (a, b, has), (old_a, old_b) in zip(_padded(sim, ranks), first, strict=True):
         shares = p[:, None] * has / (p @ has.double()).clamp(min=1e-9)
         mean_a, mean_b = torch.einsum("mr,mri->ri", shares, a), torch.einsum("mr,mor->or", shares, b)
         mean_a[2], mean_b[:, 2] = old_a[0, 2], old_b[0, :, 2]  # nobody has the third
         wanted.append((mean_a, mean_b))
-    assert _close(sim, state, wanted)
+    assert _close(sim, one.after, wanted)
     assert wanted[0][0][2].any()
+    assert wanted[0][1][:, 2].any()
 
 
 def test_a_client_is_sent_the_first_components() -> None:

@@ -150,13 +150,16 @@ def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str
     assert float((state.theta - moved.centres[0]).norm() / moved.centres.norm()) < 0.05
 
 
-def test_a_client_that_does_not_move_sends_its_memory_and_logs_finite_numbers() -> None:
+@looped("decay", [1.0, 0.5])
+def test_a_client_that_does_not_move_sends_its_memory_and_logs_finite_numbers(decay: float) -> None:
     """As in the last round of a cosine; a value of a client that is infinite would end the run."""
-    clients, algorithm = Matrices.of(torch.zeros(2, DIM)), power_sgd(rank=1)
+    clients, algorithm = Matrices.of(torch.zeros(2, DIM)), power_sgd(rank=1, decay=decay)
     state = start(algorithm, clients)
     left = 9 * make_clients(2).centres[:, : state.errors.shape[1]]
     state, metrics = one_round(algorithm, clients, replace(state, errors=left), 0, [0, 1])
-    assert float(state.theta.norm()) > 9
+    assert float(state.theta.norm()) > 9 * decay
+    sent = LowRank.of(TENSORS, 1, 0.0).part.take(state.theta)
+    torch.testing.assert_close(sent + state.errors.mean(0), decay * left.mean(0), rtol=1e-4, atol=1e-4)
     assert all(bool(value.isfinite().all()) for value in metrics.values())
 
 

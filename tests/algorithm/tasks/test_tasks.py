@@ -114,6 +114,15 @@ def test_dense_rounds_are_plain_lloyd_and_the_objective_never_rises() -> None:
     assert objectives[-1] < objectives[0]
 
 
+def test_centres_are_means_of_the_cohorts_points_whatever_its_weights() -> None:
+    sim, parts = _kmeans(participation=Bernoulli(0.5)), world.dataset().train.x.double().split(world.SIZES)
+    for one in rounds(sim, 6):
+        if one.cohort.size and one.before.started:
+            points = torch.cat([parts[client] for client in one.cohort.clients]).numpy()
+            wanted, _ = _lloyd(points, one.before.theta.view(K, F).double().numpy())
+            assert one.after.theta.view(K, F).numpy() == pytest.approx(wanted, abs=1e-5)
+
+
 def test_test_objective_is_the_mean_squared_distance_to_the_nearest() -> None:
     sim = _kmeans()
     state = world.run(sim)
