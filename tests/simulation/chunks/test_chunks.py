@@ -8,7 +8,9 @@ from torch import Tensor
 
 from fedcomp.client import Batching
 from fedcomp.core.cohort import Cohort
+from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks import client_data
 from fedcomp.simulation.chunks.batch_schedule import _shuffled, batch_schedule, in_order, num_steps
 from fedcomp.simulation.chunks.executor import Executor
 from tests.conformance import world
@@ -25,8 +27,8 @@ class Two:
     second: Tensor
 
 
-def _executor(chunk_size: int) -> Executor:
-    sim = world.simulation(ALGORITHM)
+def _executor(chunk_size: int, sizes: tuple[int, ...] = world.SIZES) -> Executor:
+    sim = world.simulation(ALGORITHM, sizes=sizes)
     return Executor(sim.dataset, sim.shards, sim.model, Key(("round", 0)), chunk_size)
 
 
@@ -83,6 +85,17 @@ def test_clients_see_their_own_samples_once_an_epoch(chunk_size: int) -> None:
         assert sorted(seen[client]) == sorted(own)
 
 
+def test_every_step_changes_samples_anew_however_many_steps_are_gathered_at_once(monkeypatch) -> None:
+    image, y = torch.arange(64, dtype=torch.uint8).view(1, 8, 8, 1), torch.zeros(99, dtype=torch.int64)
+    same = Samples(image.expand(99, -1, -1, -1).contiguous(), y)
+    data = Dataset("images", same, same, "classification", 2, crop_padding=2, flip=True)
+    chunk = replace(_executor(3), dataset=data)._data(torch.arange(3), np.array([8, 8, 8]))
+    first, *others = steps = [x for x, _, _ in chunk.batches(Batching(8, epochs=5))]
+    assert not any(torch.equal(first, other) for other in others)
+    monkeypatch.setattr(client_data, "GATHER_BYTES", 2 * first.numel() * 4)
+    assert all(torch.equal(x, one) for (x, _, _), one in zip(chunk.batches(Batching(8, epochs=5)), steps, strict=True))
+
+
 def test_weights_mark_real_samples_only_where_needed() -> None:
     executor = _executor(100)
 
@@ -112,15 +125,16 @@ def test_work_is_done_in_float64_and_comes_back_as_messages_carry_it(chunk_size:
 
 
 @looped("chunk_size", [1, 3, 100])
-def test_gradients_are_counted_in_samples(chunk_size: int) -> None:
+@looped("sizes", [world.SIZES, (8,) * 7])
+def test_gradients_are_counted_in_samples(chunk_size: int, sizes: tuple[int, ...]) -> None:
     counted: list = []
-    executor = replace(_executor(chunk_size), count=counted.append)
+    executor = replace(_executor(chunk_size, sizes), count=counted.append)
     cohort = Cohort.of([0, 2, 3], torch.ones(3))
     sim = world.simulation(ALGORITHM)
     start = sim.init().theta.expand(3, -1)
     solver = Sgd(lr=0.1, batch_size=4, epochs=2)
     executor.map_clients(lambda data, theta: solver.run(data, theta, torch.zeros(len(theta), 0), (0, 1)), cohort, start)
-    assert sum(int(num) for num in counted) == 2 * sum(world.SIZES[client] for client in cohort.clients)
+    assert sum(int(num) for num in counted) == 2 * sum(sizes[client] for client in cohort.clients)
 
 
 SIZES = np.array([20, 12, 9, 8, 7, 5, 1])
