@@ -100,6 +100,7 @@ BALANCED = LoCoDL(GD(lr=1.0), RAND4, None, convexity=MU)
 
 
 def test_the_balanced_probability() -> None:
+    assert Tamuna(GD(lr=0.1), 3, None, smoothness=8.0, convexity=0.5)._probability(6) == pytest.approx(0.125**0.5)
     omega, of_mean, gamma = 9.0, 9 / 7, 1.0
     expected = math.sqrt((1 + 2 * omega) * (1 + of_mean) * (1 - (1 - gamma * MU / 2) ** 2))
     found = BALANCED.constants(CLIENTS.layers, N)

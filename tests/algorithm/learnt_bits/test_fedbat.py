@@ -61,6 +61,7 @@ def test_a_tensor_of_zeros_sends_zero() -> None:
     assert sent[0, :3].tolist() == [0, 0, 0]
     assert all(part.isfinite().all() for part in slopes(m, sizes.spread(alpha), sent))
     assert sizes.is_free(sizes.mean_log(m)).tolist() == [[False, True]]
+    assert sizes.is_free(torch.tensor([[4e-4, 1e-3, 6e-2]]).log()).tolist() == [[False, True, False]]
 
 
 SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=4), ServerSgd(), Compressor(Dense())

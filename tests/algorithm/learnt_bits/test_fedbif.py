@@ -59,6 +59,13 @@ def test_a_tensor_of_zeros_stays_without_nan() -> None:
     assert grid.values(codes, ranges)[:2].tolist() == [0, 0]
 
 
+def test_a_range_of_half_the_largest_weight_clips() -> None:
+    sim = world.simulation(FedBiF(SGD, range_factor=0.5))
+    state, part = sim.init(), _part(sim)
+    for coded, w in zip(*(part.take(row).split(part.layers) for row in (state.coded, state.theta)), strict=True):
+        assert float(coded.abs().max()) == pytest.approx(0.5 * float(w.abs().max()))
+
+
 def test_the_active_bit_goes_from_the_highest_down() -> None:
     assert [FedBiF(SGD).active_bit(index) for index in range(7)] == [2, 1, 0, 2, 1, 0, 2]
 

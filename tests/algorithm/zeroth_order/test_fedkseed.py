@@ -10,9 +10,10 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
+from fedcomp.algorithm.zeroth_order.pool import Changes
 from fedcomp.random.keys import Key
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
-from fedcomp.wire import Ledger
+from fedcomp.wire import Ledger, Payload
 from tests.algorithm.heterogeneous import D, Heterogeneous, problem
 from tests.algorithm.zeroth_order.objectives import NotingLink, cohort_of, context
 from tests.conformance import world
@@ -157,6 +158,12 @@ def test_increments_bring_every_client_to_the_servers_coefficients() -> None:
     assert 0 < longer < 32 * 200
     whole = _rounds(replace(algorithm, sends="pool"), clients, COHORTS)[-1][1]
     assert torch.equal(whole.theta, _rounds(algorithm, clients, COHORTS)[-1][1].theta)
+
+
+@looped("number", range(13))
+def test_increments_are_pairs_or_all_coefficients_whichever_is_shorter(number: int) -> None:
+    payload = Payload(Changes(12, 4).fields(torch.arange(number), torch.arange(12.0)))
+    assert int(payload.total_bits) == 4 + min(number * (32 + 4), 32 * 12)
 
 
 def test_bits() -> None:

@@ -80,7 +80,10 @@ def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() ->
     algorithm = DeComFL(steps=2, perturbations=3, lr=0.01, momentum=0.5, stages=STAGES, history=3, verify_replay=True)
     whole = replace(algorithm, history=50)
     state, other, models = first_state(algorithm, clients), first_state(whole, clients), 0
+    last, longer = [0] * 6, 0
     for index, chosen in enumerate(COHORTS):
+        for client in chosen:
+            longer, last[client] = longer + (index - last[client] > 3), index
         link = NotingLink(Ledger())
         state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
         other, kept = whole.round(other, cohort_of(*chosen), context(clients, index))
@@ -90,7 +93,7 @@ def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() ->
         models += sum(len(who) for who, one in link.broadcasts if "values" in one.fields)
         assert metrics["replay/max"] <= 3
     assert torch.equal(state.theta, other.theta)
-    assert models > 0
+    assert models == longer > 0
 
 
 def test_a_wrong_replay_is_noticed() -> None:
@@ -102,18 +105,19 @@ def test_a_wrong_replay_is_noticed() -> None:
         algorithm.round(wrong, cohort_of(0, 1), context(clients, 1))
 
 
-@looped("momentum", [0.0, 0.5])
-def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
-    clients = problem()
-    algorithm = DeComFL(perturbations=8, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
+@looped("momentum, num, seed", [(0.0, 8, 0), (0.5, 8, 0), (0.0, 8, 64), (0.0, 9, 64)])
+def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float, num: int, seed: int) -> None:
+    """`seed`: bits of one; the round's own go to both clients."""
+    clients, cost = problem(), "sent" if seed else "derived"
+    algorithm = DeComFL(perturbations=num, lr=0.01, momentum=momentum, sends="shortest", seed_cost=cost)
     state = first_state(algorithm, clients)
     most = 32 * D * (2 if momentum else 1)
     for index, chosen in enumerate(COHORTS):
         ledger = Ledger()
         state, _ = algorithm.round(state, cohort_of(*chosen), context(clients, index, NotingLink(ledger)))
-        assert ledger.counters()["downlink"] <= 2 * most
-    known = min(most, 32 * 8 * (11 - 7))  # client 2 was here in round 7; the other is a newcomer
-    assert ledger.counters()["downlink"] == most + known
+        assert ledger.counters()["downlink"] <= 2 * (most + seed)
+    known = min(most, 32 * num * (11 - 7) + 3 * seed)  # client 2 was here in round 7; the other is a newcomer
+    assert ledger.counters()["downlink"] == most + known + 2 * seed
 
 
 def test_bits_of_replays() -> None:
