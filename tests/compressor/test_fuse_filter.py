@@ -32,7 +32,7 @@ def test_every_place_is_found(arity: int, dim: int, num: int) -> None:
     found, payload = _sent(FuseFilter(8, arity), places)
     assert found[places].all()
     cells = FuseFilter(8, arity).size(num)[2]
-    assert payload.bits.tolist() == [32 + 8 + 8 * cells]
+    assert payload.bits.tolist() == [32 + 8 + 8 * cells] == [FuseFilter(8, arity).bits(num)]
     if not num:
         assert not found.any()
 

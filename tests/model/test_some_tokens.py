@@ -128,7 +128,8 @@ def test_clients_count_by_their_targets() -> None:
     assert sim.cohort(0).weight.tolist() == pytest.approx([count / sum(counts) for count in counts])
     ledger = Ledger()
     sim.round(0, sim.init(), ledger)
-    assert ledger.metrics(sim.model.dim)["bits/uplink"] == 2 * 32 * (sim.model.dim + 1)
+    spent = ledger.metrics(sim.model.dim)
+    assert spent["bits/uplink"] == spent["bits/downlink"] == 2 * 32 * (sim.model.dim + 1)
     y[1:] = NO_TARGET
     with pytest.raises(ValueError, match="no token of client 1 is to be predicted"):
         world.simulation(algorithm, network, Full(), data=data, sizes=sizes).cohort(0)

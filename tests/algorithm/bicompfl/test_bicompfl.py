@@ -72,6 +72,7 @@ def test_blocks_follow_the_divergence() -> None:
     """Blocks of one entry carry far too little: both strategies make longer ones in the second round."""
     for allocation in ("adaptive", "adaptive_avg"):
         algorithm = BiCompFLGR(client=SCORES, allocation=allocation, block=1, longest=64, smallest=1, n_is=256)
+        assert algorithm.strategy.two_sided == (allocation == "adaptive_avg")
         first, second = rounds(world.simulation(algorithm, participation=world.FULL), 2)
         assert bool(first.after.wanted[0]), allocation
         assert int(second.after.starts.sum()) < int(first.after.starts.sum()), allocation
