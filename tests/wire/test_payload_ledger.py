@@ -84,15 +84,24 @@ class Fewer(Unsigned):
         return num
 
 
+class Misread(Unsigned):
+    """Reads zeros."""
+
+    def read(self, bits, start, num, dtype):
+        row, end = super().read(bits, start, num, dtype)
+        return torch.zeros_like(row), end
+
+
 @pytest.mark.parametrize(
     ("coding", "says"),
     [
+        (Misread(3), "field codes arrives with other entries than were sent: its coding reads what was not sent"),
         (Longer(3), "field codes of row 0: Longer writes 13 bits of it, and counts 12"),
         (Shortest((Longer(3), Unsigned(4))), "field codes of row 0: Shortest writes 14 bits of it, and counts 13"),
         (Fewer(3), "field codes of row 0: Fewer writes 12 bits of it; its fixed_bits says 4"),
     ],
 )
-def test_a_coding_of_ones_own_that_counts_wrongly_is_refused(coding, says) -> None:
+def test_a_coding_of_ones_own_that_counts_or_reads_wrongly_is_refused(coding, says) -> None:
     lying = Payload({"codes": Field(torch.tensor([[1, 2, 3, 4]]), coding)})
     for link in (Link(Ledger()), WireLink(Ledger())):
         with pytest.raises(WireError, match=says):
