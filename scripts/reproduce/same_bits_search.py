@@ -29,7 +29,8 @@ class Task:
     Attributes:
         name: its file in conf/experiment/neighbours/task. title: of its section. setting: a sentence about it.
         chance: accuracy of who always says the most frequent class. target: for "bits to", in percent.
-        num_test: samples of the test set. classes: whether a sample has one.
+        num_test: what is predicted of the test set: its samples or, of texts, its characters.
+        classes: whether a sample has one.
     """
 
     name: str

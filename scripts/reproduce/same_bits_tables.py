@@ -72,7 +72,7 @@ def places(scores: Mapping[str, Sequence[float]], num_test: int) -> list[list[st
 
     Args:
         scores: {label: accuracy of each seed, two or more, in [0, 1]}.
-        num_test: samples of the test set, which is the same for all.
+        num_test: predictions on the test set, which is the same for all.
     """
     left = sorted(scores, key=lambda label: -fmean(scores[label]))
     found = []
