@@ -5,7 +5,7 @@ import signal
 import threading
 from dataclasses import dataclass
 from types import FrameType
-from typing import Self
+from typing import ClassVar, Self
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Ctrl-C; `kill`, scancel; a closed terminal; Slurm's warning of a time limit or preemption (`--signal=USR2@120`)."""
@@ -71,17 +71,24 @@ class GracefulStop:
     """Records the first of `SIGNALS`; the training loop checks `number` between rounds. A second Ctrl-C stops at once.
 
     Any other second signal is ignored: schedulers send several in a row (SIGUSR2, SIGTERM).
+
+    Attributes:
+        unheeded: the signal that came to this process's last run and did not end it: it finished or failed first.
     """
 
     number: int | None = None
+    unheeded: ClassVar[int | None] = None
 
     def __enter__(self) -> Self:
+        GracefulStop.unheeded = None
         self._previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if kind is not Interrupted:
+            GracefulStop.unheeded = self.number
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.number is not None and number == signal.SIGINT:

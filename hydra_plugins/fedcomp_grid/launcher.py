@@ -40,7 +40,7 @@ from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.reader import RunFiles
 from fedcomp.runtime import bfloat16
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.signals import GracefulStop, restore_sigint
 from fedcomp.tracking.contract import Tracker
 from fedcomp.training.place import update_label
 
@@ -118,6 +118,9 @@ class GridLauncher(Launcher):
             config = configs[run.number]
             error = self._run_here(config)
             tally.add(RunOutcome(run, error), shown=error is None)  # an error is said already
+            if GracefulStop.unheeded is not None:
+                say("interrupted; the same command resumes the grid")
+                raise SystemExit(128 + GracefulStop.unheeded)
             return error
 
         outcomes = self.settings.launch(runs, grid, here) if runs else []

@@ -68,6 +68,18 @@ def test_a_closed_terminal_saves_the_run(fedcomp, tmp_path: Path, capsys, grid: 
     assert "resuming after round 2" in capsys.readouterr().err
 
 
+@looped("fails", [False, True])
+def test_a_grid_ends_with_a_run_that_finishes_or_fails_after_a_signal(fedcomp, tmp_path: Path, fails: bool) -> None:
+    def happens() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        if fails:
+            raise OSError("the disk is gone")
+
+    with at_line(4, happens):
+        assert fedcomp(*TINY, f"name=fails_{fails}", "-m", "seed=0,1") == 128 + signal.SIGTERM
+    assert status_of(tmp_path / f"fails_{fails}").state == ("failed" if fails else "finished")
+
+
 def _run(code: str) -> tuple[int, str]:
     done = subprocess.run([sys.executable, "-c", BEGIN + code], stderr=subprocess.PIPE, text=True)
     return done.returncode, done.stderr
