@@ -1,8 +1,12 @@
 """fedcomp: communication-efficient federated learning, accuracy against true bits."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fedcomp.core.version import __version__
+
+if sys.platform == "win32":
+    raise ImportError("fedcomp needs the signals and file locks of Linux: on Windows, run it in WSL")
 
 if TYPE_CHECKING:
     from fedcomp.api import Run, compose, figure, load_runs, report, run

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import re
 import sys
 import tomllib
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import fedcomp
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fedcomp"
@@ -216,6 +219,12 @@ def test_no_two_classes_have_one_name() -> None:
     several = {name: modules for name, modules in found.items() if len(modules) > 1}
     allowed = [["fedcomp.client.adam", "fedcomp.server.adam"], ["fedcomp.client.sgd", "fedcomp.server.sgd"]]
     assert all(modules in allowed for modules in several.values()), several
+
+
+def test_windows_is_refused_in_one_line(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(ImportError, match="run it in WSL"):
+        importlib.reload(fedcomp)
 
 
 def test_what_is_imported_is_declared() -> None:
