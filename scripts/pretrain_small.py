@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcomp.dataset.byte_tokens import EOS, OFFSET, PAD, VOCABULARY
-from fedcomp.dataset.shakespeare import speeches
+from fedcomp.dataset.shakespeare import SOURCE, speeches
 from fedcomp.model.hf.folder import SMALL
 
 ROOT = os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     text = Path(options.root).expanduser().absolute() / "tinyshakespeare.txt"
     if not text.is_file():
-        sys.exit(f"no text at {text}: put tinyshakespeare.txt there, or give --root")
+        sys.exit(f"no text at {text}: `curl --create-dirs -o {text} {SOURCE}` fetches it, or give --root")
     folder = folder_of(text)
     if folder.is_dir():
         print(f"{folder} exists: nothing to do")

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols; a symbol's token is its place. The newline never occurs: a role's lines are joined."""
+SOURCE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+"""`tinyshakespeare.txt`: parts of several plays, 1,115,394 bytes."""
 Windows = Annotated[int | None, Whole(meaning="a number of windows; null for all")]
 
 
@@ -126,8 +128,8 @@ def speeches(file: Path) -> Iterator[tuple[str, int, list[str]]]:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ValueError(
-            f"dataset=shakespeare: no text at {file}: put tinyshakespeare.txt there (blocks of a line SPEAKER: and its "
-            "speech, between blank lines), or set dataset.root or dataset.path"
+            f"dataset=shakespeare: no text at {file}: `curl --create-dirs -o {file} {SOURCE}` fetches one, or set "
+            "dataset.root or dataset.path to a text of blocks of a line SPEAKER: and its speech, between blank lines"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"dataset=shakespeare: {file} is no text in UTF-8 ({error})") from None

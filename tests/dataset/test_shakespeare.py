@@ -121,7 +121,7 @@ def test_at_most_so_many_windows_at_even_distances(tmp_path):
         ("", r"has no blocks"),
         (f"ANN:\n{speech(300)}\n", r"no role of .* is long enough for a test window"),
         (b"\xff\xfe", r"is no text in UTF-8"),
-        (None, r"no text at .*/tinyshakespeare.txt: put tinyshakespeare.txt there"),
+        (None, r"no text at .*/tinyshakespeare.txt: `curl --create-dirs -o /.* https:"),
     ],
 )
 def test_wrong_texts(tmp_path, text, line):
