@@ -58,7 +58,7 @@ def checked_round(
 
     Raises ValueError: it is no such pair; the new state has not the old one's tensors, so that no checkpoint could be
     resumed, or keeps the graph of gradients, or the old memory where a compressor returned a new one; the old state was
-    written to; a metric is no scalar, nor one value a client or of the server, or has the name of something else in the
+    written to; a metric is no float, nor one a client or of the server, or has the name of something else in the
     record; a method with a local solver gives no `train/loss`.
     """
     where = f"algorithm={algorithm.config_name}, round"
@@ -93,10 +93,11 @@ def checked_round(
                 f"{where}: a metric cannot be called {name}, which is something else in metrics.jsonl: give it another "
                 f"name, such as own/{name.replace('/', '_')}"
             )
-        if not isinstance(value, Tensor) or tuple(value.shape) not in ((), (1,), (cohort.size,)):
+        shapes = (), (1,), (cohort.size,)
+        if not isinstance(value, Tensor) or tuple(value.shape) not in shapes or not value.is_floating_point():
             raise ValueError(
-                f"{where}: metric {name} is {_described(value)}, but must be a tensor: a scalar, or [{cohort.size}], a "
-                "value for each client of the cohort"
+                f"{where}: metric {name} is {_described(value)}, but must be a tensor of floats: a scalar, or "
+                f"[{cohort.size}], a value for each client of the cohort"
             )
     if algorithm.solver is not None and ("train/loss" not in metrics or not metrics["train/loss"].dim()):
         raise ValueError(

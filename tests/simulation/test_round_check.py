@@ -53,6 +53,7 @@ class Own(FedAvg):
             "alone": new,
             "none": (new, None),
             "float": (new, {**metrics, "own": 1.0}),
+            "count": (new, {**metrics, "own": torch.tensor(3)}),
             "matrix": (new, {**metrics, "own": torch.ones(cohort.size, 2)}),
             "everybody": (new, {**metrics, "own": torch.ones(world.NUM_CLIENTS)}),
             "no loss": (new, {"own": torch.ones(())}),
@@ -87,7 +88,8 @@ FORM = r"state.theta is torch.float32 \(39,\) before it and torch.float"
     [
         ("alone", r"round returned a \w+, but must return \(state, a dict of metrics\)"),
         ("none", r"round returned a tuple of \w+, NoneType"),
-        ("float", "metric own is a float, but must be a tensor: a scalar, or \\[3\\]"),
+        ("float", "metric own is a float, but must be a tensor of floats: a scalar, or \\[3\\]"),
+        ("count", r"metric own is torch.int64 \(\), but must be a tensor of floats"),
         ("matrix", r"metric own is torch.float32 \(3, 2\)"),
         ("everybody", r"metric own is torch.float32 \(7,\)"),
         ("no loss", r"must give the metric train/loss \[M\]"),
