@@ -136,8 +136,10 @@ class RunFiles:
         With `max_bits` it may have ended before its last round.
 
         Raises:
-            ValueError: status or record is broken; or a line is missing or changed, so that the run is no result.
+            ValueError: status or record is broken; or a line is missing or changed, so that the run is no result; or
+                it is the run of another seed, whose folder was copied or renamed.
         """
+        self._check_seed()
         now, path = self.status(), self.folder / metrics_file.FILE
         if now is None or now.state != "finished":
             return None
@@ -154,6 +156,17 @@ class RunFiles:
             check_complete(self.folder / REPETITIONS, self.repetitions(), rounds, rounds, eval_every)
         check_unchanged(self.folder, now.record)
         return lines
+
+    def _check_seed(self) -> None:
+        try:
+            written = (self._written() or {}).get("seed", self.seed)
+        except ValueError:  # a run that goes on writes its config anew
+            return
+        if self.seed not in (None, written):
+            raise ValueError(
+                f"{self.folder} is a copy of the run of seed {written} ({CONFIG}): call it seed={written}, or start "
+                "anew with overwrite=true"
+            )
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,10 @@ def test_finished_means_every_line(make_run: MakeRun) -> None:
     record.write_text("".join(record.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(ValueError, match=r"has no line of its last round 20"):
         files.finished(_config(20, 10))
+    copied = RunFiles(files.folder.rename(files.folder.with_name("seed=7")))
+    for rounds in (20, 30):  # nor is one of 30 rounds gone on with
+        with pytest.raises(ValueError, match=r"seed=7 is a copy of the run of seed 0"):
+            copied.finished(_config(rounds, 10))
 
 
 def test_logs_of_a_grid_and_hidden_folders_are_no_runs(make_run: MakeRun, tmp_path: Path) -> None:
