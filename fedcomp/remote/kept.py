@@ -11,7 +11,9 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from fedcomp.core.parse import parse_json
 from fedcomp.participation.absent import read_absent
 from fedcomp.records.atomic_write import explained, sync, write_atomically
 from fedcomp.remote.frames import Gone
@@ -116,13 +118,22 @@ class Kept:
         path = None if self.folder is None else self.folder / KEPT
         if path is None or not path.exists():
             return
-        with path.open() as file:
-            for line in file:
-                if not line.endswith("\n"):
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
                     return  # the server was killed while it wrote; it goes on from before
-                one = json.loads(line)
-                messages = {int(client): list(map(base64.b64decode, sent)) for client, sent in one["messages"].items()}
-                yield KeptRound(one["round"], tuple(one["absent"]), messages)
+                try:
+                    yield _round(parse_json(line))
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise ValueError(
+                        f"{path}, line {number} is no round: put the file back, or remove it, and the run goes on "
+                        "without the clients that need it"
+                    ) from error
+
+
+def _round(one: Any) -> KeptRound:
+    messages = {int(client): list(map(base64.b64decode, sent)) for client, sent in one["messages"].items()}
+    return KeptRound(int(one["round"]), tuple(map(int, one["absent"])), messages)
 
 
 def _line(one: KeptRound, clients: Iterable[int]) -> str:

@@ -115,7 +115,7 @@ def join(config: DictConfig, client: int, connect: Callable[[Hello], ClientEnd],
             simulation, _ = build_simulation(config, device)
             if not 0 <= client < len(simulation.shards.sizes):
                 raise ValueError(f"there is no client {client}: they are 0 to {len(simulation.shards.sizes) - 1}")
-            path, config_hash = folder / CHECKPOINT, place.path.parent.name
+            path, config_hash = folder / CHECKPOINT, "/".join(folder.parts[-3:])  # of this client and seed alone
             has, number = states(path, config_hash), number_of(folder)
             hello = Hello(
                 client, run_name(place, simulation), [*has, 0], number if has else None, bool(config.overwrite)

@@ -3,6 +3,7 @@
 The server draws it once for its run's folder, and each client keeps it beside its state. No result depends on it.
 """
 
+import re
 import secrets
 from pathlib import Path
 
@@ -12,9 +13,17 @@ FILE = "run_number"
 
 
 def number_of(folder: Path) -> str | None:
-    """The number that is kept in a folder; None: there is none."""
+    """The number that is kept in a folder; None: there is none. Raises ValueError: it is damaged."""
     path = folder / FILE
-    return path.read_text(encoding="utf-8").strip() if path.exists() else None
+    if not path.exists():
+        return None
+    number = path.read_bytes().decode(errors="replace").strip()
+    if not re.fullmatch("[0-9a-f]+", number):
+        raise ValueError(
+            f"{path} is damaged: put it back; or a client goes on once it is removed, and a server starts the run anew "
+            "with overwrite=true"
+        )
+    return number
 
 
 def keep_number(folder: Path, number: str) -> None:
@@ -23,7 +32,7 @@ def keep_number(folder: Path, number: str) -> None:
 
 
 def drawn_number(folder: Path) -> str:
-    """The number of the run in the server's folder, drawn if there is none yet. Raises as `keep_number`."""
+    """The number of the run in the server's folder, drawn if there is none yet. Raises as both."""
     number = number_of(folder)
     if number is None:
         number = secrets.token_hex(8)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 import socket
 import struct
 import threading
@@ -238,6 +239,10 @@ def test_the_number_of_a_run_is_drawn_once(tmp_path: Path) -> None:
     assert drawn_number(tmp_path) == number_of(tmp_path) == number
     (tmp_path / "other").mkdir()
     assert drawn_number(tmp_path / "other") != number
+    for damage in (b"", b"\xff"):
+        (tmp_path / "run_number").write_bytes(damage)
+        with pytest.raises(ValueError, match="run_number is damaged: put it back"):
+            drawn_number(tmp_path)
 
 
 def test_a_client_with_the_state_of_another_run_is_refused() -> None:
@@ -275,16 +280,16 @@ class Ended:
 
 def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
     folder = RunPlace(compose(_words(tmp_path))).path / "client_1"
-    path, config_hash = folder / "checkpoint.pt", folder.parent.parent.name
+    path, config_hash = folder / "checkpoint.pt", "/".join(folder.parts[-3:])
 
-    def joined(number: str, *more: str) -> Hello:
+    def joined(number: str, *more: str, client: int = 1) -> Hello:
         said: list[Hello] = []
 
         def connect(hello: Hello) -> Any:
             said.append(hello)
             return Ended(hello, number)
 
-        join(compose([*_words(tmp_path), *more]), 1, connect, lambda line: None)
+        join(compose([*_words(tmp_path), *more]), client, connect, lambda line: None)
         return said[0]
 
     assert joined("a5").number is None
@@ -301,6 +306,8 @@ def test_a_client_keeps_the_number_beside_its_state(tmp_path: Path) -> None:
     save(path, Checkpoint(2, {}, {}, 0.0), config_hash)
     joined("c9", "overwrite=true")
     assert states(path, config_hash).keys() == {2}
+    shutil.copytree(folder, folder.with_name("client_2"))
+    assert joined("c9", client=2).has == [0]  # the state of client 1 is not that of client 2
 
 
 def test_a_client_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:

@@ -253,6 +253,11 @@ def test_what_is_kept_outlives_the_server(tmp_path: Path) -> None:
         again.since(1, [1, 0], 5)
     with pytest.raises(Gone, match="bring its folder back"):
         again.since(0, [2], 5)  # it was there, and nothing was kept for it
+    file = tmp_path / "kept.jsonl"
+    for damage in (b"\xff\n", b"null\n", b"{half\n"):
+        file.write_bytes(file.read_bytes().splitlines(True)[0] + damage)
+        with pytest.raises(ValueError, match=r"kept.jsonl, line 2 is no round: put the file back"):
+            again.since(1, [0], 5)
     again.save(())
     assert not (tmp_path / "kept.jsonl").exists()
     again.begin(5, (1,), range(3))
