@@ -77,7 +77,7 @@ class FolderSetup(RunSetup):
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
         write_atomically(self._path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(self._plain)).encode())
-        with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
+        with located(self._path / LOG), status_during_setup(self._path), _log_file(self._path, self._progress.note):
             yield
 
     def writer(

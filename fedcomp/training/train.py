@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from fedcomp.config import schema
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import Line
+from fedcomp.runtime.command import reason
 from fedcomp.runtime.importing import without_collection
 from fedcomp.training.place import RunPlace
 
@@ -23,8 +24,17 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
         Interrupted: a signal stopped the run; its state is saved.
     """
+    try:
+        return _train(config, processes or ProcessContext())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ValueError(reason(error)) from error
+
+
+def _train(config: DictConfig, processes: ProcessContext) -> list[Line]:
     schema.check(config)
-    place, processes = RunPlace(config), processes or ProcessContext()
+    place = RunPlace(config)
     if (config.wire is schema.Wire.tcp) != processes.over_tcp:
         raise ValueError("wire=tcp is a run of several programs: start fedcomp-serve, and fedcomp-join for each client")
     with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:

@@ -151,6 +151,20 @@ def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(fedcomp: Command
     assert "metrics.jsonl" in str(status.error)
 
 
+def test_a_file_that_cannot_be_opened_is_one_line(fedcomp: Command, tmp_path: Path, ended: Ended, capsys) -> None:
+    ended(3)
+    log = folder_of(tmp_path) / "run.log"
+    log.unlink()
+    log.mkdir()
+    for grid in ((), ("-m",)):
+        capsys.readouterr()
+        assert fedcomp(*grid, *OPTIONS) == 1
+        assert f"error: Is a directory: {log}\n" in (shown := capsys.readouterr().err)
+        assert "Traceback" not in shown
+        assert "Error executing job" not in shown
+    assert status_of(tmp_path).state == "failed"
+
+
 @pytest.mark.parametrize("wrong", ["tracker.mode=foo", "start"])
 def test_a_tracker_that_does_not_start_fails_the_run(fedcomp: Command, tmp_path: Path, monkeypatch, wrong: str) -> None:
     options = ["tracker=wandb", wrong] if "=" in wrong else []
