@@ -73,7 +73,7 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
                 torch.save(content, cast(IO[bytes], summed))
             except RuntimeError as error:
                 raise summed.failure or error from error
-            file.write(CHECKSUM % summed.digest.hexdigest().encode())
+            summed.write(CHECKSUM % summed.digest.hexdigest().encode())
         sync(temporary)
         if path.exists():
             os.replace(path, before(path))
