@@ -30,7 +30,7 @@ class Task:
         name: its file in conf/experiment/neighbours/task. title: of its section. setting: a sentence about it.
         chance: accuracy of who always says the most frequent class. target: for "bits to", in percent.
         num_test: what is predicted of the test set: its samples or, of texts, its characters.
-        classes: whether a sample has one.
+        classes: whether a sample has one. lr: `client.lr` of methods of which another rate is searched.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Task:
     target: int
     num_test: int
     classes: bool = True
+    lr: float = 0.3
 
     @property
     def max_bits(self) -> float:
@@ -91,7 +92,8 @@ class Search(Experiment):
                     yield self._runs(row, LOCAL_STEPS[1], row.first_rates[1])
 
     def _start(self, row: Row) -> Command:
-        return ["-m", *self.commands[0].split(), *row.words]
+        fixed = [f"client.lr={self.task.lr:g}"] if row.rate == "algorithm.alpha" else []
+        return ["-m", *self.commands[0].split(), *row.words, *fixed]
 
     def _runs(self, row: Row, steps: int, rate: float) -> Command:
         return [*self._start(row), f"{row.rate}={rate:g}", f"{row.steps}={row.value(steps)}", f"seed={','.join(SEEDS)}"]
