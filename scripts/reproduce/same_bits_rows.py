@@ -14,8 +14,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 NEIGHBOURS = CONF / "experiment" / "neighbours"
 GROUP = "experiment/neighbours"
 METHOD = f"{GROUP}/method@_global_"
-LADDER = tuple(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3))
+LADDER = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 3))
 """Rates that are tried: a factor of about 3 apart."""
+SGD_LR = 0.3
+"""A good rate of local SGD on the tasks for which `middle` is set."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Row:
         label: its name in tables. words: the overrides that make it.
         rate, steps: its options for the learning rate, and for local steps (`algorithm.p`: one over their mean number).
         middle: of the first three rates. by_class: whether its messages are about classes, which a text has not.
+        adam: whether clients train with Adam, whose rates go from task to task.
     """
 
     label: str
@@ -34,11 +37,12 @@ class Row:
     steps: str = "client.steps"
     middle: float = 0.1
     by_class: bool = False
+    adam: bool = False
 
-    @property
-    def first_rates(self) -> tuple[float, ...]:
-        """Three, a factor of about 3 apart."""
-        at = LADDER.index(self.middle)
+    def first_rates(self, lr: float = SGD_LR) -> tuple[float, ...]:
+        """Three, a factor of about 3 apart. `lr`: a good rate of SGD on the task: local SGD's move with it."""
+        moves = self.rate == "client.lr" and not self.adam
+        at = LADDER.index(self.middle) + (LADDER.index(lr) - LADDER.index(SGD_LR) if moves else 0)
         return LADDER[at - 1 : at + 2]
 
     def value(self, steps: int) -> str:
@@ -46,7 +50,9 @@ class Row:
         return f"{1 / steps:.3g}" if self.steps == "algorithm.p" else str(steps)
 
 
-def _row(method: str, rate: str = "client.lr", steps: str = "client.steps", middle: float | None = None) -> Row:
+def _row(
+    method: str, rate: str = "client.lr", steps: str = "client.steps", middle: float | None = None, adam: bool = False
+) -> Row:
     """Of a file in conf/experiment/neighbours/method, whose rate is the middle one unless another is given."""
     file = with_base("method", method)
     group, name = rate.split(".")
@@ -56,6 +62,7 @@ def _row(method: str, rate: str = "client.lr", steps: str = "client.steps", midd
         rate,
         steps,
         float(file[group][name]) if middle is None else middle,
+        adam=adam,
     )
 
 
@@ -92,8 +99,12 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 
 ROWS = (
-    *(_row(name) for name in ("fedavg", "fedavg_16", "topk", "sparseloco", "scallion", "eden", "doublesqueeze")),
-    *(_row(name) for name in ("powersgd", "ef21", "gr", "fedscalar", "deltamask", "diloco")),
+    *(_row(name) for name in ("fedavg", "fedavg_16", "topk")),
+    _row("sparseloco", adam=True),
+    *(_row(name) for name in ("scallion", "eden", "doublesqueeze", "powersgd", "ef21")),
+    _row("gr", adam=True),
+    _row("fedscalar"),
+    *(_row(name, adam=True) for name in ("deltamask", "diloco")),
     *(_row(name, "algorithm.alpha", middle=0.1) for name in ("fedmrn", "fedmrn_16")),
     *(_row(name) for name in ("fedbat", "fedbat_16", "cafe", "turboquant", "fetchsgd", "fedmud", "scaffold")),
     *(_row(name) for name in ("randk_spatial", "randk_spatial_16", "rand_proj_spatial", "rand_proj_spatial_16")),

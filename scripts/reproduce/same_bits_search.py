@@ -8,7 +8,7 @@ from statistics import fmean
 
 from scripts.reproduce.experiment import Command, Experiment
 from scripts.reproduce.records import Folder, Records, Run
-from scripts.reproduce.same_bits_rows import LADDER, ROWS, Row, with_base
+from scripts.reproduce.same_bits_rows import LADDER, ROWS, SGD_LR, Row, with_base
 
 COMMITTED = Folder(Path(__file__).resolve().parents[2] / "docs" / "results" / "records")
 ACCURACY = "test/accuracy"
@@ -30,7 +30,8 @@ class Task:
         name: its file in conf/experiment/neighbours/task. title: of its section. setting: a sentence about it.
         chance: accuracy of who always says the most frequent class. target: for "bits to", in percent.
         num_test: what is predicted of the test set: its samples or, of texts, its characters.
-        classes: whether a sample has one. lr: `client.lr` of methods of which another rate is searched.
+        classes: whether a sample has one.
+        lr: a good rate of local SGD: where its search begins, and `client.lr` where another rate is searched.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Task:
     target: int
     num_test: int
     classes: bool = True
-    lr: float = 0.3
+    lr: float = SGD_LR
 
     @property
     def max_bits(self) -> float:
@@ -89,7 +90,7 @@ class Search(Experiment):
             if command := self.next_command(row):
                 yield command
                 if f"seed={','.join(TRIALS)}" in command:
-                    yield self._runs(row, LOCAL_STEPS[1], row.first_rates[1])
+                    yield self._runs(row, LOCAL_STEPS[1], row.first_rates(self.task.lr)[1])
 
     def _start(self, row: Row) -> Command:
         fixed = [f"client.lr={self.task.lr:g}"] if row.rate == "algorithm.alpha" else []
@@ -102,9 +103,9 @@ class Search(Experiment):
         """What of a row is to be run next: trials, or with the best of them its runs; nothing: all is there."""
         runs, start = self.records(self).where(label=row.label), self._start(row)
         short = [f"seed={','.join(TRIALS)}", "rounds=40", f"max_bits={self.task.max_bits / 4:g}", "eval_every=40"]
-        tried = scores(row, runs)
-        if any((number, rate) not in tried for number in LOCAL_STEPS for rate in row.first_rates):  # also if stopped
-            rates = ",".join(f"{rate:g}" for rate in row.first_rates)
+        tried, first = scores(row, runs), row.first_rates(self.task.lr)
+        if any((number, rate) not in tried for number in LOCAL_STEPS for rate in first):  # also if stopped
+            rates = ",".join(f"{rate:g}" for rate in first)
             steps = ",".join(row.value(number) for number in LOCAL_STEPS)
             return [*start, f"{row.rate}={rates}", f"{row.steps}={steps}", *short]
         for number in LOCAL_STEPS:

@@ -75,9 +75,14 @@ def test_every_method_has_a_row_and_all_clients_count_alike() -> None:
     assert len({row.label for row in ROWS}) == len(ROWS)
     assert words["fedavg"] == words["fedavg_16"] == words["fedmrn"] == ["algorithm.weights=uniform"]
     noise = [row for row in ROWS if row.rate == "algorithm.alpha"]
-    assert [(row.label, row.first_rates) for row in noise] == [
+    assert [(row.label, row.first_rates()) for row in noise] == [
         (name, (0.03, 0.1, 0.3)) for name in ("FedMRN", "FedMRN, 16 bits down")
     ]
+    assert [(row.rate, row.adam) for row in ROWS if row.first_rates(10) == row.first_rates()] == [
+        *(("client.lr", True) for _ in range(4)),
+        *((rate, False) for rate in ("algorithm.alpha",) * 2 + ("algorithm.lr",) * 2),
+    ]
+    assert FEDAVG.first_rates(10) == (1, 3, 10)
     assert words["doublesqueeze"] == words["scaffold"] == words["gr"] == []  # they have it so, or no other
 
 
