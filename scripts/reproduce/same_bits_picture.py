@@ -59,7 +59,7 @@ def draw_curves(records: Records, task: Task, path: Path, own: str = "") -> None
     grey = [label for label in curves if label not in coloured]
     for number, label in enumerate(grey):
         bits, accuracy = curves[label]
-        name = None if number else f"{len(grey)} other methods"
+        name = None if number else units.counted(len(grey), "other method")
         axes.plot(bits, _errors(accuracy), color=OTHERS, linewidth=0.9, zorder=1.5, label=name)
     errors = _errors(value for _, accuracy in curves.values() for value in accuracy)
     smallest, largest = min(errors), max(errors)
