@@ -15,6 +15,9 @@ each client has.
 
 Replays run in the process of the run: what a module keeps of the run outside of states and messages is there too, so
 that a value which is memoised once and read at the other end is not found here.
+
+What only a message's sender draws (`ctx.sender_key`) is a secret of one end: with other draws of it the other end's
+replay must be as before (`check_senders`).
 """
 
 import functools
@@ -143,6 +146,24 @@ class ReplayLink(RecordingLink):
         return "the server" if self.client is None else f"client {self.client}"
 
 
+@dataclass(frozen=True)
+class OtherSenders(Key):
+    """A run's key by which the senders of the messages called `names` draw otherwise.
+
+    Attributes:
+        names: of these messages. asked: gets the names of all messages whose sender's key is asked for.
+    """
+
+    names: tuple[str, ...] = ()
+    asked: set[str] = field(default_factory=set, compare=False)
+
+    def fold_in(self, *parts: int | str) -> Key:
+        if parts[1:] == ("sender",):  # ctx.sender_key
+            self.asked.add(str(parts[0]))
+            parts += ("another",) if parts[0] in self.names else ()
+        return replace(self, path=self.path + parts)
+
+
 def record(
     simulation: Simulation, ledger: Ledger, donate_state: bool = False
 ) -> tuple[list[RecordedRound], list[dict[str, Tensor]], Any]:
@@ -164,9 +185,21 @@ def record(
     return rounds, models, state
 
 
-def check_server(simulation: Simulation, rounds: Iterable[RecordedRound], models: Sequence[dict[str, Tensor]]) -> None:
-    """What the server sends, and the models that are tested, follow from the bytes that came up."""
-    other = replace(simulation, dataset=others_samples(simulation, None))
+def check_server(
+    simulation: Simulation,
+    rounds: Iterable[RecordedRound],
+    models: Sequence[dict[str, Tensor]],
+    names: Iterable[str] = (),
+) -> set[str]:
+    """What the server sends, and the models that are tested, follow from the bytes that came up.
+
+    Args:
+        names: of messages whose senders draw otherwise than in the run.
+    Returns:
+        the names of all messages whose senders draw.
+    """
+    key = OtherSenders(simulation.key.path, tuple(names))
+    other = replace(simulation, dataset=others_samples(simulation, None), key=key)
     state = other.init()
     for one in rounds:
         link = ReplayLink(one, None)
@@ -175,16 +208,49 @@ def check_server(simulation: Simulation, rounds: Iterable[RecordedRound], models
             held = name.partition(".")[0] in simulation.algorithm.client_models
             if not held and not torch.equal(tensor, models[one.index][name]):
                 raise Failed(f"round {one.index + 1}: the model {name} depends on samples that no message brought up")
+    return key.asked
 
 
-def check_client(simulation: Simulation, rounds: Iterable[RecordedRound], client: int) -> None:
-    """What a client sends follows from its own samples and the bytes that came down."""
-    other = replace(simulation, dataset=others_samples(simulation, client))
+def check_client(
+    simulation: Simulation, rounds: Iterable[RecordedRound], client: int, names: Iterable[str] = ()
+) -> None:
+    """What a client sends follows from its own samples and the bytes that came down; `names` as in `check_server`."""
+    key = OtherSenders(simulation.key.path, tuple(names))
+    other = replace(simulation, dataset=others_samples(simulation, client), key=key)
     state, memory = other.init(), dict[str, Tensor]()
     for one in rounds:
         cohort = _seen_by(client, one.cohort, simulation)
         link = ReplayLink(replace(one, cohort=cohort), client, memory)
         state = _round(other, state, link.record, link)
+
+
+def check_senders(
+    simulation: Simulation,
+    rounds: Sequence[RecordedRound],
+    models: Sequence[dict[str, Tensor]],
+    clients: Sequence[int],
+    asked: Iterable[str],
+) -> None:
+    """What a sender alone draws for the messages `asked` goes to the other end in a message, if it is used there."""
+
+    def passes(names: Iterable[str], client: int | None) -> bool:
+        try:
+            if client is None:
+                check_server(simulation, rounds, models, names)
+            else:
+                check_client(simulation, rounds, client, names)
+        except Exception:  # whatever the other end makes of it
+            return False
+        return True
+
+    if passes(asked, None):
+        return
+    for name in sorted(asked):
+        if not passes([name], None) and not all(passes([name], client) for client in clients):
+            raise Failed(
+                f"both ends draw by ctx.sender_key('{name}'), which only the sender knows: send what is drawn or its "
+                f"seed, or draw by ctx.common('{name}', cohort).key, which both ends know"
+            )
 
 
 def others_samples(simulation: Simulation, client: int | None) -> Dataset:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fedcomp.check import noninterference, world
 from fedcomp.check.failed import Failed, described, require, require_same
 from fedcomp.core.pytree import flatten
+from fedcomp.random.global_draws import KEYED, noted_draws
 from fedcomp.records.checkpoint import Checkpoint, load, save
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, WireLink
@@ -38,13 +39,14 @@ class Watched:
     Attributes:
         cohort_size: M. counters: of the round alone.
         changed: what it wrote into the state that it was given; None: nothing.
-        idle: which rows of idle clients it changed; None: none.
+        idle: which rows of idle clients it changed; None: none. drawn: from whose global generators it drew.
     """
 
     cohort_size: int
     counters: dict[str, int]
     changed: str | None
     idle: str | None
+    drawn: list[str]
 
 
 @dataclass
@@ -85,10 +87,11 @@ def _make(case: Case) -> Trajectory:
     state, rounds, half = simulation.init(), [], None
     for index in range(simulation.rounds):
         old, before, own = state, _cloned(state), Ledger()
-        state, result = simulation.round(index, state, own)
+        with noted_draws() as drawn:
+            state, result = simulation.round(index, state, own)
         idle = [one for one in range(len(simulation.shards.sizes)) if one not in result.cohort.clients]
         found = _idle(before, flatten(state), idle, len(simulation.shards.sizes))
-        rounds.append(Watched(result.cohort.size, own.counters(), _changed(before, flatten(old)), found))
+        rounds.append(Watched(result.cohort.size, own.counters(), _changed(before, flatten(old)), found, drawn))
         whole.merge(own)
         if index + 1 == HALF:
             half = Checkpoint(HALF, state, whole.counters(), 1.0)
@@ -119,6 +122,8 @@ def check_wire(case: Case) -> None:
 def check_repeat(case: Case) -> None:
     """The same seed gives the same bits, whatever the state of torch's global generator."""
     made = trajectory(case)
+    for index, one in enumerate(made.rounds):
+        require(not one.drawn, f"round {index + 1} draws from {', '.join(one.drawn)} global generator: {KEYED}")
     if not _agrees(made):
         torch.rand(5)
         require_same("again", world.run(case.simulation()), made.state)
@@ -161,14 +166,14 @@ def check_idle_rows(case: Case) -> None:
 def check_server_end(case: Case) -> None:
     """What the server sends, and the models it is tested with, follow from the bytes that came up."""
     made = _recorded(case)
-    noninterference.check_server(case.simulation(), made.record, made.models)
+    asked = noninterference.check_server(case.simulation(), made.record, made.models)
+    noninterference.check_senders(case.simulation(), made.record, made.models, _two_clients(made), asked)
 
 
 def check_client_ends(case: Case) -> None:
     """What a client sends follows from its own samples and the bytes that came down (for two of the clients)."""
     made = _recorded(case)
-    cohorts = [one.cohort.clients for one in made.record if one.cohort.size]
-    for client in sorted({cohorts[0][0], cohorts[-1][-1]}):
+    for client in _two_clients(made):
         noninterference.check_client(case.simulation(), made.record, client)
 
 
@@ -179,6 +184,11 @@ def _agrees(made: Trajectory) -> bool:
     """Whether the run that sends bytes, gives up its states and began otherwise ended as the plain one."""
     same = made.packed.keys() == made.state.keys() and made.packed_counters == made.counters
     return same and all(torch.equal(made.packed[name], tensor) for name, tensor in made.state.items())
+
+
+def _two_clients(made: Trajectory) -> list[int]:
+    cohorts = [one.cohort.clients for one in made.record if one.cohort.size]
+    return sorted({cohorts[0][0], cohorts[-1][-1]})
 
 
 def _recorded(case: Case) -> Trajectory:

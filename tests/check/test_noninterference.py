@@ -9,12 +9,14 @@ from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.downlinks.downlink import DenseModel
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
+from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.check import world
 from fedcomp.check.algorithm import AlgorithmCase
 from fedcomp.check.failed import Failed
 from fedcomp.check.trajectory import check_client_ends, check_server_end
 from fedcomp.compressor.fuse_filter import FuseFilter
-from fedcomp.wire import Ledger, Payload
+from fedcomp.wire import Field, Ledger, Payload
+from fedcomp.wire.coding import Float
 from tests.looped import looped
 from tests.parts import Adam, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 
@@ -66,6 +68,19 @@ class Untold(FedDyn):
     told_weights = "none"
 
 
+@dataclass(frozen=True)
+class SecretPlaces(FedAvg):
+    """Clients send entries at places that they alone draw, and the server puts them there; the seed does not go up."""
+
+    def round(self, state, cohort, ctx):
+        theta, stats = ctx.send_model(state.theta, state.stats, cohort)
+        local, stats = train_locally(self.client, theta, stats, cohort, ctx)
+        places = ctx.sender_key("entries").choice(cohort.ids, 5, len(theta))
+        (values,) = ctx.link.up(Payload({"values": Field(local.value.gather(1, places), Float())})).expect(values=5)
+        step = cohort.weight @ torch.zeros_like(local.value).scatter(1, places, values)
+        return replace(state, theta=state.theta + step, stats=stats), {"train/loss": local.loss}
+
+
 def _ends(algorithm, module=world.mlp, participation=None) -> list[str]:
     """Which of the two checks find something, with what they say."""
     found, case = [], AlgorithmCase("one", algorithm, module=module, participation=participation)
@@ -83,6 +98,7 @@ def _ends(algorithm, module=world.mlp, participation=None) -> list[str]:
         (ServerPeeks(SGD, ServerSgd(), SIGN, SIGN), "check_server_end: round 1: the model test.theta"),
         (ClientPeeks(SGD, ServerSgd(), SIGN, SIGN), "check_client_ends: round"),
         (UnreadModel(SGD, ServerSgd(), SIGN, DENSE), "check_client_ends: round"),
+        (SecretPlaces(SGD, ServerSgd(), DENSE, DENSE), "check_server_end: both ends draw by ctx.sender_key('entries')"),
         (Untold(SGD, Compressor(Dense()), weights="samples"), "check_client_ends: round 1"),
     ],
 )

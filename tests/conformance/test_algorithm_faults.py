@@ -125,6 +125,7 @@ def _bits(dim, stats, layers, cohort):
 
 FAULTS = [
     (trajectory.check_repeat, lambda old, new, cohort, ctx: moved(new, 1e-3 * torch.randn_like(new.theta))),
+    (trajectory.check_repeat, lambda old, new, cohort, ctx: moved(new, 0 * torch.randn_like(new.theta))),
     (suite.check_chunks, chunk_noise),
     (suite.check_chunks, chunk_positions),
     (suite.check_chunks, chunk_largest),
