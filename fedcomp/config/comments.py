@@ -38,7 +38,7 @@ def read(path: Path) -> Comments:
 
 
 def _read(path: Path) -> Comments:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     lines, root = text.splitlines(), yaml.compose(text, Loader=FAST_LOADER)
     options, groups = {}, {}
     if isinstance(root, yaml.MappingNode):
@@ -53,7 +53,8 @@ def _read(path: Path) -> Comments:
 
 def about(path: Path) -> str:
     """The first comment of a file, without `@package` lines; "" if there is none."""
-    comments = (line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#"))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comments = (line.removeprefix("#").strip() for line in lines if line.startswith("#"))
     return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 

@@ -76,15 +76,16 @@ def to_html(
         for heading, lines in notes
         if lines
     )
+    style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{(here / 'page.css').read_text()}</style></head><body>"
+        f"<title>{html.escape(title)}</title><style>{style}</style></head><body>"
         f"<h1>{html.escape(title)}</h1>{_table(table, hides_columns)}{remarks}"
         '<div id="pictures"></div>'
         f"<script>{plotly}</script>"
         f'<script id="data" type="application/json">{in_script}</script>'
-        f"<script>{(here / 'page.js').read_text()}</script></body></html>\n"
+        f"<script>{script}</script></body></html>\n"
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from fedcomp.cli.help import WIDTH
 from fedcomp.config.comments import read
 from fedcomp.core.choices import options
+from tests.ascii_locale import ascii_locale
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
@@ -19,7 +20,8 @@ def shown(fedcomp, capsys):
     """What `fedcomp <arguments>` prints, which must fit the width."""
 
     def call(*arguments: str) -> str:
-        assert fedcomp(*arguments) == 0
+        with ascii_locale():
+            assert fedcomp(*arguments) == 0
         printed = capsys.readouterr()
         assert printed.err == ""
         long = [line for line in printed.out.splitlines() if len(line) > WIDTH]

@@ -19,6 +19,7 @@ from fedcomp.reporting.page import to_html
 from fedcomp.reporting.pareto import fronts, picture
 from fedcomp.reporting.pictures.curves import curves, scatter
 from fedcomp.reporting.tables.table import build
+from tests.ascii_locale import ascii_locale
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -27,7 +28,8 @@ def test_page(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 1, [0.1, 0.6, float("nan")], config={"label": "</script><b>a&b"})
     make_run("topk", 0, [0.1, 0.3, 0.2])
     groups = group(read_runs([tmp_path]))
-    text = to_html("demo", build(groups), curves(groups, [metric("test/accuracy")]), [("Left out", ["a < b"])])
+    with ascii_locale():
+        text = to_html("demo", build(groups), curves(groups, [metric("test/accuracy")]), [("Left out", ["a < b"])])
     assert "<li>a &lt; b</li>" in text
     own = re.sub(r"<script>/\*\*\n\* plotly.*?</script>", "", text, flags=re.S)
     assert len(text) - len(own) > 4_000_000  # plotly.js lies inside

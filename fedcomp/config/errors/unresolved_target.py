@@ -66,7 +66,7 @@ def _new_module(target: str) -> str:
         return ""
     defined = re.compile(rf"^(class|def) {name}\b", flags=re.MULTILINE)
     for path in sorted(PACKAGE.rglob("*.py")):
-        if defined.search(path.read_text()):
+        if defined.search(path.read_text(encoding="utf-8")):
             module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
             return f"; {name} lies in {module}"
     return ""
