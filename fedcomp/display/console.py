@@ -61,6 +61,8 @@ def end_with_reader() -> Iterator[None]:
             yield
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:
-        redirect_to_null(sys.stdout)
+    except (BrokenPipeError, SystemExit) as end:
+        if not isinstance(end, BrokenPipeError) and not isinstance(end.__context__, BrokenPipeError):
+            raise
+        redirect_to_null(sys.stdout)  # rich ends a process with status 1, which says that a run failed
         sys.exit(128 + signal.SIGPIPE)

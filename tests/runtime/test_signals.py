@@ -128,8 +128,10 @@ def test_a_reader_that_leaves_is_no_error(words: list[str]) -> None:
     assert _unread("fedcomp", *words) == (141, "")
 
 
-def test_a_script_whose_reader_leaves() -> None:
+def test_a_script_whose_reader_leaves(tmp_path: Path) -> None:
     assert _unread("clean", "--help") == (141, "")
+    (tmp_path / "status.json").write_text('{"state": "finished", "round": 1}')
+    assert _unread("status", str(tmp_path)) == (141, "")
 
 
 def test_streams_that_are_closed_are_the_null_device() -> None:
