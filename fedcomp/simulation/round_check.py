@@ -1,4 +1,4 @@
-"""What an algorithm must return of a round, one's own too, asked in the first round with clients; and the models of it.
+"""What an algorithm must return of a round, one's own too, asked in some rounds (`is_checked`); and its models.
 
 Shape legend: M clients of the cohort, N in all, K models, D parameters, C running statistics.
 """

@@ -127,7 +127,7 @@ class Simulation:
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
         link = self.link(ledger)
-        link.checks = index == self.first_round
+        link.checks = self.is_checked(index)
         sent = SentMessages([] if link.checks else None)
         context = Context(index, self.rounds, key.fold_in("message"), link, clients, self.asked, sent)
         before = StateBefore.of(state) if link.checks else None
@@ -162,8 +162,16 @@ class Simulation:
 
     @functools.cached_property
     def first_round(self) -> int:
-        """The first round with clients, in which a `Link` checks that every entry fits its coding."""
+        """The first round with clients."""
         return next((index for index in range(self.rounds) if self.cohort(index).size), 0)
+
+    def is_checked(self, index: int) -> bool:
+        """Whether what the method returns, and every entry of its messages, is looked at: at times, as it reads them.
+
+        It is in the first round with clients, in the 8th, 16th, 32nd and so on from there, and in the last after those.
+        """
+        number = index - self.first_round + 1
+        return number == 1 or (number >= 8 and (number & (number - 1) == 0 or index == self.rounds - 1))
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""

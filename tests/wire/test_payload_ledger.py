@@ -152,18 +152,18 @@ def test_entries_that_the_coding_does_not_write_are_refused(fedcomp, capfd, tmp_
     assert f"error: {REFUSED[fault]}" in capfd.readouterr().err
 
 
-def test_ranges_are_checked_in_the_first_round_with_clients_and_packed_in_every_round(monkeypatch) -> None:
+def test_ranges_are_checked_in_the_first_round_with_clients_and_at_times_and_packed_in_every_round(monkeypatch) -> None:
     checked: list[int] = []
     monkeypatch.setattr(Payload, "check_range", lambda self: checked.append(index))
     for link in (Link, WireLink):
-        sim = world.simulation(fedavg(), participation=Bernoulli(probability=0.1), rounds=20, link=link)
-        state, taking = sim.init(), [index for index in range(20) if sim.cohort(index).size]
-        assert taking[0] > 0
-        assert len(taking) > 1
+        sim = world.simulation(fedavg(), participation=Bernoulli(probability=0.15), rounds=22, link=link)
+        state, taking = sim.init(), [index for index in range(22) if sim.cohort(index).size]
+        assert {1, 16, 21} == {1, 8, 16, 21} & set(taking)  # first, 8th, 16th from there, last
+        assert taking[0] == 1
         checked.clear()
-        for index in range(20):
+        for index in range(22):
             state, _ = sim.round(index, state, Ledger())
-        assert sorted(set(checked)) == (taking[:1] if link is Link else taking)
+        assert sorted(set(checked)) == ([1, 16, 21] if link is Link else taking)
 
 
 def _floats(rows: int, num: int, paper: int | None = None) -> Payload:
