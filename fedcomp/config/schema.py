@@ -1,5 +1,6 @@
 """The typed schema of a run's own keys, registered with Hydra, which refuses unknown keys and wrong types."""
 
+import os
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
@@ -116,6 +117,7 @@ def register() -> None:
     """Register the schema, once a process, under the name that the defaults list of `conf/train.yaml` uses."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
     OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
+    OmegaConf.register_new_resolver("fedcomp_folder", os.path.expanduser, replace=True)
 
 
 def _mode(launcher: str, sweeper: str) -> str | None:

@@ -51,6 +51,10 @@ class Optuna(CheckedOptions):
     seed: Annotated[int, Whole(0)] = 0
     shared: bool = False
 
+    @property
+    def _place(self) -> Path:
+        return Path(self.folder).expanduser()
+
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.
 
@@ -68,7 +72,7 @@ class Optuna(CheckedOptions):
         if "seed" in domains:
             raise ValueError("sweeper=optuna would choose the luckiest seed: give one seed")
         alone = self.storage is not None and not self.shared
-        with nullcontext() if alone else slot(Path(self.folder), self.study, self.shared) as own:
+        with nullcontext() if alone else slot(self._place, self.study, self.shared) as own:
             search = {"settings": fixed, "space": str(dict(space)), "objective": described(objective)}
             study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials), own.number if own else 0)
@@ -102,7 +106,7 @@ class Optuna(CheckedOptions):
         storage: Any = self.storage
         if storage is None:
             journal = optuna.storages.journal
-            storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(Path(self.folder) / "study.log")))
+            storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(self._place / "study.log")))
         ends = objective.directions if isinstance(objective, Pareto) else (objective.direction,)
         try:
             study = optuna.create_study(storage=storage, study_name=self.study, directions=ends, load_if_exists=True)
@@ -169,7 +173,7 @@ class Optuna(CheckedOptions):
             return Report(True, message)
         if isinstance(objective, Pareto):
             found = objective.describe([Ends(*trial.values) for trial in scored])
-            return Report(False, f"{found}; `fedcomp-report {quote(str(Path(self.folder).parent))}` draws and lists it")
+            return Report(False, f"{found}; `fedcomp-report {quote(str(self._place.parent))}` draws and lists it")
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")

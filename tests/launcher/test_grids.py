@@ -45,6 +45,19 @@ def test_two_runs_that_are_the_same_are_made_once(fedcomp, tmp_path: Path, capsy
     assert _states(tmp_path) == ["finished"]
 
 
+@pytest.mark.parametrize("search", [(), ("sweeper=optuna", "sweeper.n_trials=1", "client.lr=interval(0.1, 0.2)")])
+def test_a_grid_and_a_study_lie_below_the_home_folder_where_their_runs_do(fedcomp, tmp_path, monkeypatch, search):
+    if search:
+        pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    wrong = ("compressor=topk", "compressor.fraction=7", "output_root=~/runs")
+    assert fedcomp(*(search or ("-m",)), *QUICK, *wrong) == 1
+    assert not (tmp_path / "~").exists()
+    assert {"status.json", "runs.jsonl"} <= {path.name for path in (tmp_path / "runs").rglob("*")}
+    assert bool(search) == bool(list((tmp_path / "runs").rglob("study.log")))
+
+
 def test_a_large_grid_says_that_it_is_composed(fedcomp, capsys) -> None:
     for quiet in ("false", "true"):
         assert fedcomp("-m", "seed=range(19)", "num_clients=5,-1", f"quiet={quiet}") == 2
