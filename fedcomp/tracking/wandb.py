@@ -97,8 +97,7 @@ class Wandb(Tracker):
 
     def lacks(self, folder: Path) -> bool:
         """Whether a finished run is not at W&B yet, or an agent of a sweep waits for it under an id of its own."""
-        path, wanted = folder / ID_FILE, _agents_id()
-        known = path.read_text().strip() if path.exists() else None
+        known, wanted = _kept_id(folder), _agents_id()
         return self._mode != "disabled" and (known is None or wanted not in (None, known))
 
     def start(self, run: RunInfo) -> None:
@@ -272,12 +271,17 @@ def _run_id(info: RunInfo) -> str:
 
     Under an agent of a sweep it is the one that the agent gives, also where another agent had the same config before.
     """
-    path, wanted = info.folder / ID_FILE, _agents_id()
-    if wanted is not None:
-        write_atomically(path, f"{wanted}\n".encode())
-    if not path.exists():
-        path.write_text(f"{info.config_hash}-{info.seed}-{secrets.token_hex(3)}\n")
-    return path.read_text().strip()
+    known = _kept_id(info.folder)
+    wanted = _agents_id() or known or f"{info.config_hash}-{info.seed}-{secrets.token_hex(3)}"
+    if wanted != known:
+        write_atomically(info.folder / ID_FILE, f"{wanted}\n".encode())
+    return wanted
+
+
+def _kept_id(folder: Path) -> str | None:
+    """The id in a run's folder; None: it has none, or an empty file, as a full disk leaves it."""
+    path = folder / ID_FILE
+    return path.read_text(encoding="utf-8", errors="replace").strip() or None if path.exists() else None
 
 
 def _agents_id() -> str | None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.wandb import Wandb, _run_id
 from tests.interrupted import power_cut
 from tests.raising import raising
 from tests.tracking.wandb_pieces import lines_below, pieces
@@ -121,6 +123,15 @@ def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
     (second,) = pieces(tmp_path)
     assert first.run_id != second.run_id
     assert [row["round"] for row in second.evaluations] == [0, 1]
+
+
+def test_an_id_that_a_full_disk_left_empty_is_drawn_anew(tmp_path: Path) -> None:
+    (tmp_path / "wandb_id").touch()
+    assert Wandb().lacks(tmp_path)
+    drawn = _run_id(RunInfo(tmp_path, "demo", "abcd", 3, {}))
+    assert drawn.startswith("abcd-3-")
+    assert _run_id(RunInfo(tmp_path, "demo", "abcd", 3, {})) == drawn
+    assert not Wandb().lacks(tmp_path)
 
 
 @pytest.mark.thorough
