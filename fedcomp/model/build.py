@@ -26,7 +26,7 @@ from fedcomp.model.contract import AnyModel, Model, TaskModel
 from fedcomp.model.flat import Make, Redrawn, copy_sharing_frozen, draw, frozen_tensors, reset, trained_parameters
 from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.model.module_check import check_module, note_trial
-from fedcomp.random.global_draws import no_global_draws
+from fedcomp.random.global_draws import NUMPYS, PYTHONS, no_global_draws
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
@@ -91,7 +91,8 @@ def build(
         make = functools.partial(factory, **_named(factory, given))
         if "train" not in make.keywords:  # such a factory reads the training data, which the check would read too
             _check_size(make, name)
-    with no_global_draws(f"model {name}", "draw with torch, whose draws come from the run's seed there", torchs=False):
+    remedy = "draw with torch, whose draws come from the run's seed there"
+    with no_global_draws(f"model {name}", remedy, of=(NUMPYS, PYTHONS)):
         module = draw(make, key)
     if isinstance(module, TaskModel):
         if precision == "bf16":

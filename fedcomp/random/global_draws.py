@@ -9,18 +9,19 @@ import numpy as np
 import rich.style  # noqa: F401 - draws from Python's as it is imported, such as by scikit-learn: here, before all else
 import torch
 
-TORCHS = "torch's"
+TORCHS, NUMPYS, PYTHONS = "torch's", "NumPy's", "Python's"
+ALL = TORCHS, NUMPYS, PYTHONS
 KEYED = "draw by a key that it is given, as in torch.rand(3, generator=key.generator())"
 
 
 @contextlib.contextmanager
-def no_global_draws(what: str, remedy: str = KEYED, torchs: bool = True) -> Iterator[None]:
+def no_global_draws(what: str, remedy: str = KEYED, of: tuple[str, ...] = ALL) -> Iterator[None]:
     """Raise ValueError, from `what` to `remedy`, if something within the block draws from a global generator.
 
     Args:
-        torchs: whether torch's counts; NumPy's and Python's do.
+        of: whose generators count.
     """
-    with noted_draws(torchs) as drawn:
+    with noted_draws(of) as drawn:
         yield
     if drawn:
         raise ValueError(
@@ -30,15 +31,15 @@ def no_global_draws(what: str, remedy: str = KEYED, torchs: bool = True) -> Iter
 
 
 @contextlib.contextmanager
-def noted_draws(torchs: bool = True) -> Iterator[list[str]]:
+def noted_draws(of: tuple[str, ...] = ALL) -> Iterator[list[str]]:
     """A list that has, after the block, whose global generators something within it has drawn from, or given a seed.
 
     Args:
-        torchs: whether torch's counts.
+        of: whose count.
     """
-    before, drawn = _states(torchs), list[str]()
+    before, drawn = _states(of), list[str]()
     yield drawn
-    drawn += [whose for whose, state in _states(torchs).items() if state != before[whose]]
+    drawn += [whose for whose, state in _states(of).items() if state != before[whose]]
 
 
 @contextlib.contextmanager
@@ -53,8 +54,12 @@ def states_kept() -> Iterator[None]:
             random.setstate(pythons)
 
 
-def _states(torchs: bool) -> dict[str, Any]:
-    """The state of each global generator, by whose it is."""
-    numpys = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
-    others = {"NumPy's": (numpys["key"].tobytes(), numpys["pos"]), "Python's": random.getstate()}
-    return {TORCHS: torch.get_rng_state().numpy().tobytes(), **others} if torchs else others
+def _states(of: tuple[str, ...]) -> dict[str, Any]:
+    """The states of these global generators, by whose they are."""
+    read = {TORCHS: lambda: torch.get_rng_state().numpy().tobytes(), NUMPYS: _numpys, PYTHONS: random.getstate}
+    return {whose: read[whose]() for whose in of}
+
+
+def _numpys() -> tuple[bytes, int]:
+    state = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - what draws from it is what is looked for
+    return state["key"].tobytes(), state["pos"]

@@ -5,13 +5,12 @@ Every process of a run executes this; what is written and shown is its writer's 
 
 import signal
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.network.traffic.recorder import TrafficRecorder
-from fedcomp.random.global_draws import no_global_draws
+from fedcomp.random.global_draws import ALL, TORCHS, no_global_draws
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.runtime.signals import GracefulStop, Interrupted
@@ -118,7 +117,8 @@ class Session:
             looked = False  # whether a round with clients was looked at
             while not last:
                 done += 1
-                with nullcontext() if looked else no_global_draws("this run's round"):
+                of = (TORCHS,) if looked else ALL  # other threads may draw from others, such as a tracker's
+                with no_global_draws("this run's round", of=of):
                     state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
                 looked = looked or result.cohort.size > 0
                 for text in () if self.recorder is None else self.recorder.follow():

@@ -61,8 +61,15 @@ class Later(Uniform):
 
 
 def test_a_round_that_draws_so_ends_a_run(tmp_path: Path) -> None:
-    """The first one with clients: a round without them does nothing."""
-    sim = world.simulation(fedavg(), world.with_batch_norm, rounds=3, participation=Later(3))
-    session = session_in(tmp_path, MetricsReader(), sim, before=lambda index: index > 1 and torch.rand(1))
-    with one_line_error("^this run's round draws from torch's global generator"):
-        session.run()
+    """The first one with clients, since a round without them does nothing; of torch's any later one."""
+    draws = {"NumPy": (2, lambda: np.random.rand()), "torch": (3, lambda: torch.rand(1))}  # noqa: NPY002
+    for whose, (at, draw) in draws.items():
+        sim = world.simulation(fedavg(), world.with_batch_norm, rounds=3, participation=Later(3))
+
+        def before(index, at=at, draw=draw) -> None:
+            if index == at:
+                draw()
+
+        session = session_in(tmp_path / whose, MetricsReader(), sim, before=before)
+        with one_line_error(f"^this run's round draws from {whose}'s global generator"):
+            session.run()
