@@ -53,7 +53,7 @@ def owned(folder: Path) -> Iterator[None]:
 
     One that was made here, and in which nothing was written, is gone again at the end.
 
-    Raises ValueError: another process holds it, or it cannot be written.
+    Raises ValueError: another process holds it, or it has no lock yet and none can be made.
     """
     path = folder / LOCK
     made = [one for one in (folder, *folder.parents) if not one.exists()]
@@ -75,9 +75,9 @@ def _locked(path: Path) -> IO[str]:
     for patience in (0.05, 0.1, 0.2, 0.0):  # `held` may have it for microseconds
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")  # never another's file
+            file = _opened(path)
         with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if file.writable() else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # else its owner has removed it
                 return file
         file.close()
@@ -85,6 +85,19 @@ def _locked(path: Path) -> IO[str]:
     process = _holder(path)
     who = "another process: wait for it" if process is None else f"process {process}: wait for it, `kill {process}`"
     raise ValueError(f"{path.parent} is being written by {who}, or change name or seed")
+
+
+def _opened(path: Path) -> IO[str]:
+    """The file, never another's; only to be read in a folder that cannot be written, as in an archive of runs."""
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
+    except OSError as error:
+        if os.access(path.parent, os.W_OK):  # who may write there must hold it alone
+            raise
+        try:
+            return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW))
+        except OSError:
+            raise error from None
 
 
 def _holder(path: Path) -> str | None:

@@ -1,5 +1,6 @@
 """A run that ends at a bad moment: between a line of its record and the next checkpoint, or because others want it."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -163,6 +164,20 @@ def test_a_file_that_cannot_be_opened_is_one_line(fedcomp: Command, tmp_path: Pa
         assert "Traceback" not in shown
         assert "Error executing job" not in shown
     assert status_of(tmp_path).state == "failed"
+
+
+def test_a_finished_run_is_found_where_nothing_can_be_written(fedcomp, tmp_path: Path, ended, monkeypatch, capsys):
+    ended(6)
+    real, refused = os.open, raising(PermissionError(13, "Permission denied"))
+
+    def opened(path: Path, flags: int, *more: int) -> int:
+        return (refused if flags & os.O_RDWR else real)(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", opened)
+    for writable, code, says in ((False, 0, "already finished"), (True, 1, "/.lock: Permission denied; free the")):
+        monkeypatch.setattr(os, "access", lambda *_, writable=writable: writable)
+        assert fedcomp(*OPTIONS) == code
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["tracker.mode=foo", "start"])
