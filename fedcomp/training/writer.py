@@ -143,6 +143,8 @@ class FolderWriter(Writer):
     def resume(self, first: Any, rounds: int, eval_every: int) -> Checkpoint | None:
         start = checkpoints.resume(self._folder / CHECKPOINT, first, self.info.config_hash, self.progress.note)
         if start is None:
+            if done := max((int(line["round"]) for line in self.lines()), default=0):
+                self.progress.note(f"no checkpoint is left of the {done} rounds in {RECORD}: starting at round 0 again")
             return None
         found = {self._folder / RECORD: [int(line["round"]) for line in read_lines(self._folder / RECORD)]}
         if self.info.config.get("repeats", 1) > 1:

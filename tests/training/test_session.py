@@ -80,6 +80,15 @@ def test_a_damaged_checkpoint_costs_the_rounds_since_the_one_before(fedcomp, tmp
     assert sorted(left.name for left in path.parent.glob("checkpoint*")) == ["checkpoint.pt"]
 
 
+def test_a_run_whose_checkpoints_are_gone_says_that_it_starts_again(fedcomp, tmp_path, ended, made, capsys) -> None:
+    ended(5)
+    for left in folder_of(tmp_path).glob("checkpoint*"):
+        left.unlink()
+    assert fedcomp(*OPTIONS) == 0
+    assert "no checkpoint is left of the 5 rounds in metrics.jsonl: starting at round 0" in capsys.readouterr().err
+    assert_same_run(tmp_path, made(6))
+
+
 @pytest.mark.parametrize(("file", "done"), [("metrics.jsonl", 3), ("repetitions.jsonl", 3), ("metrics.jsonl", 6)])
 def test_a_record_that_is_deleted_while_a_run_writes_it_fails_it(fedcomp, tmp_path: Path, capsys, file, done) -> None:
     with at_line(done, lambda: (folder_of(tmp_path) / file).unlink()):
