@@ -116,6 +116,7 @@ class GridLauncher(Launcher):
 
         def here(run: GridRun) -> str | None:
             config = configs[run.number]
+            GracefulStop.unheeded = None  # a run that fails early does not get to hear signals
             error = self._run_here(config)
             tally.add(RunOutcome(run, error), shown=error is None)  # an error is said already
             if GracefulStop.unheeded is not None:

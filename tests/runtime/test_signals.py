@@ -78,6 +78,7 @@ def test_a_grid_ends_with_a_run_that_finishes_or_fails_after_a_signal(fedcomp, t
     with at_line(4, happens):
         assert fedcomp(*TINY, f"name=fails_{fails}", "-m", "seed=0,1") == 128 + signal.SIGTERM
     assert status_of(tmp_path / f"fails_{fails}").state == ("failed" if fails else "finished")
+    assert fedcomp(*TINY, "name=wrong", "dataset=csv", "dataset.path=none.csv", "-m", "seed=0,1") == 1  # no signal came
 
 
 def _run(code: str) -> tuple[int, str]:

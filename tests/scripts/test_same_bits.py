@@ -155,6 +155,8 @@ def test_commands_follow_from_the_records() -> None:
     assert text.name == "shakespeare"
     on_text = replace(search, task=text)
     assert [row.label for row in ROWS if row not in on_text.rows] == ["FedDistill"]
+    fedmrn = next(row for row in ROWS if row.label == "FedMRN")
+    assert ["client.lr=10" in on_text.next_command(row) for row in (fedmrn, FEDAVG)] == [True, False]
     assert len(list(on_text.overrides("paper"))) == len(ROWS) - 1
 
 
