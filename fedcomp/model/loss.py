@@ -25,16 +25,19 @@ def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
     A mean over the targets of a sample, where it has several; the class axis lies where torch has it.
     """
-    losses = functional.cross_entropy(outputs.flatten(0, 1), y.flatten(0, 1), reduction="none").view(y.shape)
+    losses = functional.cross_entropy(_of_targets(outputs), y.flatten(), reduction="none").view(y.shape)
     return losses if y.dim() == 2 else losses.flatten(2).mean(2)
 
 
 def token_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     """As `cross_entropy`, over those of a sample's targets that are not -100; 0 where none is: [M, B]."""
-    losses = functional.cross_entropy(
-        outputs.flatten(0, 1), y.flatten(0, 1), reduction="none", ignore_index=_NO_CLASS
-    ).view(*y.shape[:2], -1)
-    return losses.sum(2) / (y != _NO_CLASS).flatten(2).sum(2).clamp(min=1)
+    losses = functional.cross_entropy(_of_targets(outputs), y.flatten(), reduction="none", ignore_index=_NO_CLASS)
+    return losses.view(*y.shape[:2], -1).sum(2) / (y != _NO_CLASS).flatten(2).sum(2).clamp(min=1)
+
+
+def _of_targets(outputs: Tensor) -> Tensor:
+    """Logits [M, B, O, *T] as [M B T, O], the order in which text models compute them and torch's loss is faster."""
+    return outputs.movedim(2, -1).flatten(0, -2)
 
 
 def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
