@@ -28,8 +28,8 @@ UNLABELLED_LEFT = 0.4
 TITLE_WIDTH = 22
 """Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3
-TICK_WIDTH = 0.55
-"""Of a tick's label on the x axis, such as 100 Mbit."""
+TICK_WIDTH, NOTE_WIDTH = 0.55, 0.055
+"""Of a tick's label on the x axis, such as 100 Mbit, and of a letter of the note about what is not shown."""
 
 
 def draw(picture: Picture, paths: list[Path]) -> None:
@@ -157,8 +157,7 @@ def _panel(
     _scale(axes, "x", x, int(width / TICK_WIDTH))
     _scale(axes, "y", y)
     if cut:
-        low, style = cut.startswith("below"), {"ha": "right", "fontsize": 6.5, "color": "#666666"}
-        axes.text(0.98, 0.02 if low else 0.98, cut, style, va="bottom" if low else "top", transform=axes.transAxes)
+        _note(axes, cut, width)
     for _, value in panel.lines:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
     for label, value in _apart(panel.lines, axes):
@@ -182,6 +181,23 @@ def _panel(
         axes.text(1, 0.02, figure.drawable(marks), transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
     for place in panel.marks:
         axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+
+
+def _note(axes: Axes, words: str, width: float) -> None:
+    """Small words in the corner of axes of `width` inches that the fewest lines cross, at the bottom right if any."""
+    from matplotlib.transforms import Bbox
+
+    room = 0.04 + NOTE_WIDTH * len(words) / width
+
+    def lines_in(corner: tuple[int, int]) -> int:
+        right, top = corner
+        box = Bbox.from_bounds(1 - room if right else 0, 0.88 if top else 0, room, 0.12)
+        paths = (line.get_path().transformed(line.get_transform() - axes.transAxes) for line in axes.lines)
+        return sum(path.intersects_bbox(box, filled=False) for path in paths)
+
+    right, top = min(((1, 0), (0, 1), (1, 1), (0, 0)), key=lines_in)
+    place = {"ha": "right" if right else "left", "va": "top" if top else "bottom", "transform": axes.transAxes}
+    axes.text(0.98 if right else 0.02, 0.98 if top else 0.02, words, place, fontsize=6.5, color="#666666")
 
 
 def _series(axes: Axes, series: Series, index: int, floor: float, marked: list[int]) -> None:

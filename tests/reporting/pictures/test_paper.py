@@ -56,6 +56,16 @@ def test_an_axis_shows_where_methods_differ_and_says_what_it_leaves_out() -> Non
     assert (y.low, y.high) == (pytest.approx(0.045), 1.2)
 
 
+@looped("rises, where", [(3.0, ("right", "bottom")), (95.0, ("left", "top"))])
+def test_what_is_left_out_is_said_where_no_line_is(rises: float, where: tuple[str, str]) -> None:
+    given = (("m0", [1, 2, 3, 100], [10, 90, 90, 90]), ("m1", [1, rises, rises + 1, 100], [10, 10, 92, 92]))
+    lines = [Series(name, np.array(x), np.array(y), np.full(4, np.nan), 1) for name, x, y in given]
+    one = Panel("", Axis("round"), Axis("accuracy", "percent"), tuple(lines))
+    (axes,) = draw.sheet(Picture("a", "a", "", (one,), 1, ("m0", "m1"))).axes
+    (said,) = [text for text in axes.texts if "not shown" in text.get_text()]
+    assert (said.get_ha(), said.get_va()) == where
+
+
 @looped("own", [panel(90), panel(30, 94), panel(90, 94, log=True), panel(90, 94, low=0.0)])
 def test_an_axis_stays_whole(own: Panel) -> None:
     assert view(own) == (own.x, own.y, "")
