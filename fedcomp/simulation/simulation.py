@@ -29,6 +29,7 @@ from fedcomp.simulation.round_check import StateBefore, check_models, check_name
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Unsigned
+from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.legs import RoundDeadline
 
 CPU = torch.device("cpu")
@@ -142,6 +143,9 @@ class Simulation:
                 check_results(index + 1, clients.results)
             except Diverged as cause:
                 raise cause from error
+            if type(error) is WireError:
+                whose = "" if error.row is None else f", client {cohort.clients[error.row]}"
+                raise WireError(f"round {index + 1}{whose}: {error}", error.row) from error
             raise
 
     @property

@@ -96,7 +96,12 @@ class Link:
         self._count(kind, payload, who)
         for name, values in payload.measured.items():
             self._measured.setdefault(name if kind == UP else f"{name}_down", []).append(values)
-        return self._carry(kind, replace(payload, measured={}) if payload.measured else payload, who)
+        try:
+            return self._carry(kind, replace(payload, measured={}) if payload.measured else payload, who)
+        except WireError as error:
+            if who is not None:
+                error.row = None  # its row is none of the cohort
+            raise
 
     def _count(self, kind: int, payload: Payload, who: Receivers | None) -> None:
         """Add the message to the ledger."""

@@ -41,14 +41,9 @@ Layout = Mapping[str, FieldLayout]
 
 
 class UnreadableMessage(WireError):
-    """A message that no sender of its layout can have written. `row`: whose it is."""
+    """A message that no sender of its layout can have written; its `row` is known."""
 
-    def __init__(self, problem: str, row: int) -> None:
-        super().__init__(problem, row)
-        self.row = row
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+    row: int
 
 
 def layout(payload: Payload) -> Layout:
@@ -75,9 +70,10 @@ def _check_counted(name: str, field: Field, row: int, written: int) -> None:
     """Raise WireError unless a row of a field counts as many bits as were written, also where its layout says it."""
     counted, fixed, coding = int(field.bits[row]), field.static_bits, type(field.coding).__name__
     if counted != written:
-        raise WireError(f"field {name} of row {row}: {coding} writes {written} bits of it, and counts {counted}")
+        raise WireError(f"field {name} of row {row}: {coding} writes {written} bits of it, and counts {counted}", row)
     if fixed not in (None, written):
-        raise WireError(f"field {name} of row {row}: {coding} writes {written} bits of it; its fixed_bits says {fixed}")
+        problem = f"{coding} writes {written} bits of it; its fixed_bits says {fixed}"
+        raise WireError(f"field {name} of row {row}: {problem}", row)
 
 
 def unpack(messages: Sequence[bytes], known: Layout, device: torch.device) -> Payload:

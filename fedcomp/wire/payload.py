@@ -66,13 +66,14 @@ class Field:
             try:
                 self.coding.check(self.sent(row))
             except WireError as error:
-                raise WireError(f"{whose}: {error}, as {type(self.coding).__name__} says") from None
+                raise WireError(f"{whose}: {error}, as {type(self.coding).__name__} says", row) from None
             behind = self.data[row, len(self.sent(row)) :]
             if behind.any():
                 at = len(self.sent(row)) + int(behind.ne(0).byte().argmax())
                 raise WireError(
                     f"{whose}: entry {at} is not zero, but behind its count of "
-                    f"{len(self.sent(row))}, so that it is not sent: a decoder must not see it"
+                    f"{len(self.sent(row))}, so that it is not sent: a decoder must not see it",
+                    row,
                 )
 
     def sent(self, row: int) -> Tensor:

@@ -15,7 +15,7 @@ from fedcomp.algorithm.updates.decoded_messages import send_decoded
 from fedcomp.algorithm.updates.fragments import Fragment
 from fedcomp.check import world
 from fedcomp.wire import Field, Ledger, Payload
-from fedcomp.wire.coding import Float
+from fedcomp.wire.coding import Float, Unsigned
 from tests.looped import looped
 from tests.parts import Codec, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, Sign
 from tests.refused import one_line_error
@@ -175,6 +175,28 @@ def test_a_codec_of_ones_own_is_held_to_its_shapes(what: str, words: str, feedba
     simulation = world.simulation(FedAvg(*PARTS[:2], uplink, PARTS[3]))
     with one_line_error(words):
         simulation.round(0, simulation.init(), Ledger())
+
+
+@dataclass(frozen=True)
+class Narrow(Codec):
+    """Row 2 sends, or every receiver is sent, a number that its coding cannot write."""
+
+    def encode(self, x, common, sender_key):
+        codes = 2 * torch.arange(len(x))[:, None] if len(x) > 1 else torch.tensor([[9]])
+        return Payload({"codes": Field(codes, Unsigned(2))})
+
+    def decode(self, payload, common) -> Tensor:
+        return payload.fields["codes"].data.expand(-1, common.dim).float()
+
+
+def test_whose_message_in_which_round_cannot_be_written_is_said() -> None:
+    up = world.simulation(FedAvg(*PARTS[:2], Compressor(Narrow()), PARTS[3]))
+    client = up.cohort(7).clients[2]
+    with one_line_error(f"^round 8, client {client}: field codes of row 2: an entry of 4 where 0 to 3 are allowed"):
+        up.round(7, up.init(), Ledger())
+    down = world.simulation(FedAvg(*PARTS[:3], Compressor(Narrow())))
+    with one_line_error("^round 8: field codes: an entry of 9 where"):
+        down.round(7, down.init(), Ledger())
 
 
 WRONG = Compressor(Wrong("0 / 0"))

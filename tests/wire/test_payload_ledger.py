@@ -1,5 +1,6 @@
 """Bits follow from the fields, and are counted on each link; entries that a coding does not write are refused."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def test_entries_that_the_coding_does_not_write_are_refused(fedcomp, capfd, tmp_
     (tmp_path / "compressor/faulty.yaml").write_text("_target_: faulty.Faulty\nfault: none\nfeedback: none\n")
     options = [f"compressor.fault={fault}", f"wire={wire}", "rounds=1", "quiet=true", "pictures=false"]
     assert fedcomp("--config-dir", str(tmp_path), "compressor=faulty", *options) == 1
-    assert f"error: {REFUSED[fault]}" in capfd.readouterr().err
+    assert re.search(f"error: round 1(, client 0)?: {REFUSED[fault]}", capfd.readouterr().err)
 
 
 def test_ranges_are_checked_in_the_first_round_with_clients_and_at_times_and_packed_in_every_round(monkeypatch) -> None:

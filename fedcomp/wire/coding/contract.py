@@ -14,7 +14,15 @@ from torch import Tensor
 
 
 class WireError(ValueError):
-    """A message that is truncated, padded or damaged, or was written by another codec or for another vector."""
+    """A message that is truncated, padded or damaged, or was written by another codec or for another vector.
+
+    Attributes:
+        row: which of several senders' it is; None: not known.
+    """
+
+    def __init__(self, problem: str, row: int | None = None) -> None:
+        super().__init__(problem)
+        self.row = row
 
 
 class Coding(ABC):
