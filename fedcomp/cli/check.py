@@ -62,7 +62,14 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     with _once(), located():
         for group in chosen:
             name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
-            own = [one for part, case, checks in jobs[group](name, config) for one in results(part, case, checks)]
+            own: list[CheckResult] = []
+            try:
+                for part, case, checks in jobs[group](name, config):
+                    own += results(part, case, checks)
+            except Exception:  # of the next case's first round: what is known of those before is shown
+                if found or own:
+                    show([*found, *own], console)
+                raise
             if own and all(one.example is None for one in own):
                 keep_passed(group, OmegaConf.to_container(config[group], resolve=True))  # type: ignore[arg-type]
             found += own

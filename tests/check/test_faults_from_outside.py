@@ -55,6 +55,8 @@ import torch
 
 from fedcomp.algorithm.fedavg import FedAvg
 
+FIRST = {}
+
 
 @dataclass(frozen=True)
 class Peeking(FedAvg):
@@ -71,6 +73,8 @@ class Peeking(FedAvg):
             new = replace(new, uplink=state.uplink)
         if self.peek == "typo":
             metrics = self.metric
+        if self.peek == "global":  # a memory outside of the state: of the first network alone
+            metrics = {**metrics, "moved": (state.theta - FIRST.setdefault("theta", state.theta)).norm()}
         if self.peek == "accuracy":
             metrics = {**metrics, "test/accuracy": held.mean()}
         return (replace(new, theta=new.theta + 1e-3 * held.mean()) if self.peek == "server" else new), metrics
@@ -292,3 +296,11 @@ def test_an_error_in_ones_own_code_is_its_line(mine: str, capsys: pytest.Capture
     assert first == "error: AttributeError: 'Peeking' object has no attribute 'metric'"
     assert second.startswith(f'  File "{Path(mine, "peeking.py").resolve()}", line ')
     assert second.endswith("in round: metrics = self.metric")
+
+
+def test_what_was_found_before_an_error_is_shown(mine: str, monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(report, "results", lambda part, *_: [report.CheckResult(part, "", "", "it is not")])
+    assert main(["--config-dir", mine, "algorithm=peeking", "algorithm.peek=global"]) == 2
+    said = capsys.readouterr()
+    assert "FAILED peeking, : it is not" in said.out
+    assert said.err.startswith("error: RuntimeError: The size of tensor")
