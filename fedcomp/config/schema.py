@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, fields
+from datetime import datetime
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -118,6 +119,12 @@ def register() -> None:
     ConfigStore.instance().store(name="schema", node=RunConfig)
     OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
     OmegaConf.register_new_resolver("fedcomp_folder", os.path.expanduser, replace=True)
+    OmegaConf.register_new_resolver("fedcomp_now", _now, use_cache=True, replace=True)
+
+
+def _now() -> str:
+    """A grid's folder: Hydra's `now` has whole seconds, in which grids that a script starts would share one."""
+    return datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f")
 
 
 def _mode(launcher: str, sweeper: str) -> str | None:

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from fedcomp.config import schema
 from fedcomp.config.identity import config_hash
+from fedcomp.core.folders import CONF
 from fedcomp.launcher import process
 from fedcomp.launcher.contract import GridRun, RunOutcome
 from fedcomp.records.status import read_status
@@ -56,6 +59,14 @@ def test_a_grid_and_a_study_lie_below_the_home_folder_where_their_runs_do(fedcom
     assert not (tmp_path / "~").exists()
     assert {"status.json", "runs.jsonl"} <= {path.name for path in (tmp_path / "runs").rglob("*")}
     assert bool(search) == bool(list((tmp_path / "runs").rglob("study.log")))
+
+
+def test_grids_that_begin_in_the_same_second_have_folders_of_their_own() -> None:
+    schema.register()
+    one, other = (OmegaConf.load(CONF / "train.yaml") for _ in range(2))
+    first = one.hydra.sweep.dir
+    assert re.fullmatch(r"outputs/fedcomp/grids/[-_0-9]+", first)
+    assert first == one.hydra.sweep.dir != other.hydra.sweep.dir
 
 
 def test_a_large_grid_says_that_it_is_composed(fedcomp, capsys) -> None:
