@@ -112,15 +112,23 @@ class Simulation:
     def _round_with_deadline(
         self, index: int, state: Any, cohort: Cohort, ledger: Ledger, deadline: RoundDeadline
     ) -> tuple[Any, RoundResult]:
-        """As `round`. The whole cohort's messages are counted; if clients are late, it is run again without them."""
+        """As `round`. If clients are late, it is run again without them.
+
+        What the whole cohort is sent and sends is counted; of the server's answers, those to the clients on time.
+        """
         assert ledger.legs is not None
         new, metrics = self.attempt(index, state, cohort, ledger) if cohort.size else (state, {})
         chosen = deadline.decide(cohort, ledger.legs)
-        ledger.end_round()  # the clock reads what the whole cohort sent
         if not chosen.size:
-            return state, RoundResult(chosen, {})
-        if chosen is not cohort:
-            new, metrics = self.attempt(index, state, chosen, Ledger())
+            new, metrics = state, {}
+            ledger.answer_as(None)
+        elif chosen is not cohort:
+            again = Ledger()
+            again.log = ledger.log
+            again.begin_round(chosen)
+            new, metrics = self.attempt(index, state, chosen, again)
+            ledger.answer_as(again)
+        ledger.end_round()
         return new, RoundResult(chosen, metrics)
 
     def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, Metrics]:

@@ -58,6 +58,8 @@ def nothing_sent(last: Line) -> str | None:
         last: of the record.
     """
     silent = [way for way, bits in (("up", "bits/uplink"), ("down", "bits/downlink")) if last.get(bits) == 0]
+    if last.get("deadline/late") == 1 and "up" not in silent:
+        return None  # a server that heard nobody has nothing to answer
     if not silent or not last.get("gradients"):
         return None
     return (

@@ -30,6 +30,8 @@ class Ledger:
         log: the legs of every round, for the clock of a network; None: nobody asks for them.
         logs: of repetitions, a log of each; `log` is then that of the repetition at work.
         legs: those of the current round; None: they are not kept.
+        heard: as it was after the current round's last message up, and how many legs there were, if some client may
+            be late; None: no message up yet, or nobody can be.
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,7 @@ class Ledger:
         self.log: RoundLog | None = None
         self.logs: Sequence[RoundLog] | None = None
         self.legs: Legs | None = None
+        self.heard: tuple[Ledger, int] | None = None
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
         """Count a message on `link` (one of LINKS): the bits that are sent and the bits that the paper counts."""
@@ -59,6 +62,37 @@ class Ledger:
         self.add_round(cohort.size)
         self.num_in_cohort = cohort.size
         self.legs = Legs(cohort.clients) if self.log is not None else None
+        self.heard = None
+
+    def hear(self) -> None:
+        """A message up is counted: what follows in this round, if it was the last one, answers it."""
+        if self.legs is not None and self.log is not None and self.log.deadline is not None:
+            so_far = self.copy()
+            so_far._receivers = self._receivers
+            self.heard = so_far, len(self.legs.made)
+
+    def answer_as(self, other: "Ledger | None") -> None:
+        """Replace the round's answers, what follows its last message up, by those of `other`'s round; None: none.
+
+        What a server sends after it has heard the clients depends on who of them was late.
+        """
+        if self.heard is None:
+            return
+        (so_far, num_legs), legs = self.heard, self.legs
+        assert legs is not None
+        self._fixed, self._varying = dict(so_far._fixed), dict(so_far._varying)
+        self.receiver_rounds, self._receivers = so_far.receiver_rounds, so_far._receivers
+        del legs.made[num_legs:]
+        if other is None or other.heard is None:
+            return
+        before, num_legs = other.heard
+        for name, fixed in other._fixed.items():
+            self._add(name, fixed - before._fixed[name])
+        for name, varying in other._varying.items():
+            self._add(name, varying - before._varying.get(name, 0))
+        self.add_receivers(other._receivers)
+        assert other.legs is not None
+        legs.take(other.legs, num_legs)
 
     def end_round(self) -> None:
         """Append the round's legs to the log."""

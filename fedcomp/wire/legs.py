@@ -68,6 +68,14 @@ class Legs:
         """Replace the amounts `on_device` by their values [L], which were read from the device."""
         self.made = [leg._replace(amount=next(read)) if isinstance(leg.amount, Tensor) else leg for leg in self.made]
 
+    def take(self, other: "Legs", first: int) -> None:
+        """Append the legs of `other` from number `first` on, those of its own cohort by the numbers of its clients."""
+        if other.clients == self.clients:
+            self.made += other.made[first:]
+        else:
+            own = (leg._replace(who=other.clients) if leg.who == COHORT else leg for leg in other.made[first:])
+            self.made += own
+
     def _named(self, who: Receivers | None) -> Who:
         if who is None:
             return COHORT

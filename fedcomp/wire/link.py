@@ -127,6 +127,8 @@ class Link:
             self.ledger.add("broadcast", once, paper * (num - 1) // num)
         if self.ledger.legs is not None:
             self.ledger.legs.add(kind, bits if kind == BROADCAST else payload.row_bits(bits), who)
+        if kind == UP:
+            self.ledger.hear()
 
     def _carry(self, kind: int, payload: Payload, who: Receivers | None) -> Payload:
         """What arrives; arguments as in `_send`."""

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.core.cohort import Cohort
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline, on_time_probability
+from fedcomp.network.exchanges import exchanges
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.network.traffic.rounds import round_of
@@ -18,7 +20,7 @@ from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.conformance import world
 from tests.looped import looped
 from tests.network.two_clients import Given, clock
-from tests.parts import Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, TopK
+from tests.parts import QSGD, Adam, Compressor, Dense, ErrorFeedback, FedAvg, ServerSgd, Sgd, TopK
 
 COHORT = Cohort.of((0, 1), torch.full((2,), 0.5))
 
@@ -143,6 +145,42 @@ def test_late_clients_leave_no_trace_but_their_bits() -> None:
     assert ledger.counters() == whole.counters()
     assert recorder.follow() == []
     assert recorder.metrics()["deadline/late"] == 2 / 7
+
+
+RATES = tuple((np.inf, 1e-5 if client in (1, 4) else 1.0, 0, 0) for client in range(world.NUM_CLIENTS))
+ON_TIME = (0, 2, 3, 5, 6)
+STEP_DOWN = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), TOPK, Compressor(QSGD(levels=50, coding="elias")))
+
+
+@looped("algorithm", [STEP_DOWN, BiCompFLPR(client=Adam(lr=0.1, batch_size=4), block=16)])
+def test_the_server_answers_those_on_time(algorithm: Any) -> None:
+    """Bits down are those of the answers that are sent, whose length depends on the data, or to each client."""
+    simulation = world.simulation(algorithm, participation=world.FULL)
+    _, recorder, ledger = _deadline(Given(rates=RATES, deadline=1.0), world.NUM_CLIENTS)
+    start = simulation.init()
+    _, result = simulation.round(0, start, ledger)
+    assert result.cohort.clients == ON_TIME
+    alone, whole = Ledger(), Ledger()
+    simulation.attempt(0, start, result.cohort, alone)
+    simulation.round(0, start, whole)
+    links = ("downlink", "broadcast", "paper/downlink")
+    counted, wanted, before = ledger.counters(), alone.counters(), whole.counters()
+    assert [counted[link] for link in links] == [wanted[link] for link in links]
+    assert counted["downlink"] != before["downlink"]
+    assert all(counted[name] == before[name] for name in ("uplink", "gradients", "receiver_rounds"))
+    (one,) = recorder.take_segment().rounds[0]
+    found = exchanges(one, world.NUM_CLIENTS, multicast=False)
+    assert sum(each.down.sum() for each in found) == counted["downlink"]
+    assert sum(each.up.sum() for each in found) == counted["uplink"]
+
+
+def test_a_server_that_heard_nobody_answers_nothing() -> None:
+    simulation = world.simulation(STEP_DOWN, participation=world.FULL)
+    _, _, ledger = _deadline(FixedLinks(down_bps=1e9, up_bps=1.0, deadline=1.0), world.NUM_CLIENTS)
+    simulation.round(0, simulation.init(), ledger)
+    assert ledger.counters()["uplink"] > 0
+    assert ledger.counters()["downlink"] == 0
+    assert ledger.counters()["receiver_rounds"] == world.NUM_CLIENTS
 
 
 def test_a_deadline_that_nobody_meets_is_said_once_and_rounds_go_on() -> None:

@@ -99,6 +99,13 @@ def test_a_direction_without_a_message_is_said(up, down, gradients, says) -> Non
     assert (said is None) if says is None else says in said
 
 
+def test_a_server_that_heard_nobody_has_nothing_to_answer() -> None:
+    line = {"bits/uplink": 32, "bits/downlink": 0, "gradients": 10}
+    assert nothing_sent(line | {"deadline/late": 1.0}) is None
+    assert nothing_sent(line | {"deadline/late": 0.5}) is not None
+    assert nothing_sent(line | {"bits/uplink": 0, "deadline/late": 1.0}) is not None
+
+
 def test_chance_is_the_share_of_the_largest_class() -> None:
     def of(task, y: list, outputs: int = 3) -> float | None:
         samples = Samples(torch.zeros(len(y), 1), torch.tensor(y))
