@@ -13,13 +13,12 @@ from omegaconf import DictConfig, OmegaConf
 from fedcomp.config.instantiate import build, build_part
 from fedcomp.config.placement import claim, near_twin, run_folder
 from fedcomp.config.schema import plain_config
-from fedcomp.display.figure import can_draw
 from fedcomp.display.progress import Progress, describe
 from fedcomp.provenance.check import FinishedRuns
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CONFIG, clear, owned
+from fedcomp.records.run_folder import CONFIG, CURVE, clear, owned
 from fedcomp.runtime.device_name import device_name
 from fedcomp.tracking.contract import RunInfo, Tracker
 
@@ -54,7 +53,8 @@ class RunPlace:
             if finished is None and not RunFiles(path).begun and (twin := near_twin(path, self.plain)) is not None:
                 progress.note(twin)
             yield finished
-            progress.note(f"record {'and pictures ' if self.config.pictures and can_draw() else ''}in {path}")
+            drawn = (path / CURVE).exists()  # not by a run with pictures=false, which is skipped by now
+            progress.note(f"record {'and pictures ' if drawn else ''}in {path}")
 
     def info(self, facts: Mapping[str, float | int]) -> RunInfo:
         """What a tracker learns of the run. `facts`: numbers that follow from the config."""

@@ -61,6 +61,12 @@ def test_a_run_leaves_its_record(fedcomp_with_pictures, tmp_path: Path, capsys) 
     assert "record and pictures in" in capsys.readouterr().err
 
 
+def test_pictures_are_named_where_there_are_some(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:
+    for options in (("pictures=false",), ()):  # the second finds a finished run
+        assert fedcomp_with_pictures(*QUICK, *options) == 0
+        assert f"record in {folder_of(tmp_path)}" in capsys.readouterr().err
+
+
 def test_a_finished_run_returns_at_once_and_overwrite_redoes_it(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*QUICK) == 0
     record = folder_of(tmp_path) / "metrics.jsonl"

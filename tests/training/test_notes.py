@@ -40,7 +40,7 @@ SHORT = ("rounds=2", "num_clients=4", "eval_every=2")
 def test_a_run_says_that_it_has_hardly_learnt(fedcomp, capsys, words, says: str) -> None:
     assert fedcomp(*SHORT, *words) == 0
     *_, last, folder = capsys.readouterr().err.splitlines()
-    assert folder.startswith("record and pictures in")
+    assert folder.startswith("record in")
     start = "test loss" if "dataset=diabetes" in words else "test accuracy"
     assert last.startswith(start)
     assert last.endswith(says)
