@@ -6,7 +6,6 @@ import pytest
 
 from fedcomp.check import codec, messages
 from fedcomp.check.codec import CodecCase
-from fedcomp.check.failed import Failed
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.masked_noise import MaskedNoise
@@ -19,6 +18,7 @@ from fedcomp.compressor.rotations.quic_fl.quic_fl import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
+from tests.conformance.parts import passes
 from tests.looped import looped
 from tests.parts import FP4, QSGD, Drive, Eden, Induced, PermK, RandK, RandomMask, Sign, StochasticSign, TernGrad, TopK
 
@@ -137,21 +137,13 @@ turboquant-prod-3 quic_fl-3 mrc_sign-scaled mrc_quantiser-mean
 
 @looped("case", [case for case in CASES if case.name not in OPTIONS.split()])
 def test_codec(case: CodecCase) -> None:
-    _check(case)
+    passes(case, codec, messages)
 
 
 @pytest.mark.thorough
 @looped("case", [case for case in CASES if case.name in OPTIONS.split()])
 def test_a_codec_with_options(case: CodecCase) -> None:
-    _check(case)
-
-
-def _check(case: CodecCase) -> None:
-    for check in (*codec.CHECKS, *messages.CHECKS):
-        try:
-            check(case)
-        except Failed as failed:
-            raise Failed(f"{check.__name__}: {failed}") from failed
+    passes(case, codec, messages)
 
 
 @pytest.mark.thorough

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.check import world
-from fedcomp.check.algorithm import CHECKS, AlgorithmCase, Bits
-from fedcomp.check.failed import Failed
+from fedcomp.check import algorithm, world
+from fedcomp.check.algorithm import AlgorithmCase, Bits
+from tests.conformance.parts import passes
 
 __all__ = ["AlgorithmCase", "normed", "suite"]
 
@@ -33,11 +33,7 @@ def suite(cases: Sequence[AlgorithmCase], beside: Sequence[AlgorithmCase] = ()) 
 
     @pytest.mark.parametrize("case", [marked[case.name] for case in cases])
     def test(case: AlgorithmCase) -> None:
-        for check in CHECKS:
-            try:
-                check(case)
-            except Failed as failed:
-                raise Failed(f"{check.__name__}: {failed}") from failed
+        passes(case, algorithm)
 
     return test
 

@@ -21,8 +21,9 @@ def assert_found(check: Callable[[Any], None], case: Any, words: str) -> None:
     assert "\n" not in str(failed.value)
 
 
-def passes(suite: Any, case: Any) -> None:
-    for check in suite.CHECKS:
+def passes(case: Any, *suites: Any) -> None:
+    """All checks of these modules; a failure names the check."""
+    for check in (check for suite in suites for check in suite.CHECKS):
         try:
             check(case)
         except Failed as failed:

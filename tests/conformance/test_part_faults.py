@@ -222,14 +222,14 @@ DEALT = {"one_each": (DATA, None), "natural": (OWNED, None), "dirichlet": (DATA,
 
 @looped("name, make", [*makes("participation", "absent").items(), ("by size", BySize)])
 def test_own_participations_pass(name: str, make) -> None:
-    passes(participations, ParticipationCase(name, make, rounds=1))
+    passes(ParticipationCase(name, make, rounds=1), participations)
 
 
 @looped("name, make", makes("partition").items())
 def test_own_partitions_pass(name: str, make) -> None:
-    passes(partitions, PartitionCase(name, make, *DEALT.get(name, (DATA, 7))))
+    passes(PartitionCase(name, make, *DEALT.get(name, (DATA, 7))), partitions)
 
 
 @looped("name, make", makes("server").items())
 def test_own_servers_pass(name: str, make) -> None:
-    passes(servers, ServerCase(name, make))
+    passes(ServerCase(name, make), servers)

@@ -126,4 +126,4 @@ def test_a_fault_of_a_solver_is_found(check, solver, words: str) -> None:
 
 @pytest.mark.parametrize("name", [*CLASSES, *thorough(sorted(SOLVERS.keys() - set(CLASSES)))])
 def test_own_solvers_pass(name: str) -> None:
-    passes(solvers, ClientCase(name, SOLVERS[name]()))
+    passes(ClientCase(name, SOLVERS[name]()), solvers)
