@@ -11,9 +11,9 @@ from fedcomp.network.headers import Header
 from fedcomp.network.retime import retime
 from fedcomp.network.traffic.file import Traffic
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
-from fedcomp.network.traffic.rounds import Round, round_of
+from fedcomp.network.traffic.rounds import Round
 from fedcomp.random.keys import Key
-from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
+from fedcomp.wire.legs import BROADCAST, UP, WORK
 from tests.looped import looped
 from tests.network.two_clients import THREE_EXCHANGES, clock, legs
 
@@ -53,16 +53,6 @@ def test_a_leg_of_no_bits_costs_nothing_and_an_empty_round_no_time() -> None:
     one.advance(legs((BROADCAST, 0), (WORK, [0, 0]), (UP, [0, 0])))
     one.advance(Round((), ()))
     assert (one.server, one.slowest, one.rounds) == (0.0, -1, 2)
-
-
-def test_who_is_told_nothing_begins_at_once_and_who_is_still_receiving_delays_its_next_round() -> None:
-    one = clock()
-    one.advance(round_of(Legs((0,), [Leg(UP, "cohort", 1_000_000), Leg(BROADCAST, "all", 20_000_000)]), 2))
-    assert one.server == near(1.05)
-    assert one.ready.tolist() == near([1.05 + 2.05, 1.05 + 1.02])  # type: ignore[arg-type]
-    one.advance(round_of(Legs((1,), [Leg(UP, "cohort", 4_000_000)]), 2))
-    assert one.server == near(2.07 + 1 + 0.02)
-    assert one.downlink == near(1.02), "waiting for an earlier leg counts as downlink"
 
 
 MBIT = 1e6

@@ -40,8 +40,6 @@ EF21 = ("compressor=topk", "compressor.predictor=ef21", *SOME)
         (("network.deadline_weights=lost", "algorithm=feddyn"), "=lost is not for algorithm=feddyn"),
         (("network.deadline_weights=inverse", "algorithm=fedpm"), "=inverse is not for algorithm=fedpm as configured"),
         (("network.deadline_weights=lost", *EF21), "=lost is not for algorithm=fedavg as configured"),
-        (("network.capacity_bps=1e6",), "is not for cells"),
-        (("network.deadline=0",), "network.deadline=0 must be a number in (0, inf]"),
     ],
 )
 def test_runs_that_cannot_have_one(fedcomp, capsys, monkeypatch, options: tuple[str, ...], says: str) -> None:

@@ -161,11 +161,6 @@ test_cells_need_a_capacity_each = refused(
 )
 
 
-def test_clients_take_cells_in_turn() -> None:
-    links = SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(4)
-    assert (links.cell.tolist(), links.capacity.tolist()) == ([0, 1, 2, 0], [1e6, 2e6, 3e6])
-
-
 PRESETS = ("lte", "lte_uk", "5g", "5g_uk", "mobile_us", "broadband_us", "broadband_us_2020", "broadband_uk")
 PRESETS += ("broadband_world", "asymmetric_10", "symmetric_10", "cell_20", "cross_silo_1g")
 

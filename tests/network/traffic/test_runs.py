@@ -1,6 +1,5 @@
 """Runs with a network: the same file and times however they are computed, and nothing changes without one."""
 
-import json
 import os
 import subprocess
 import sys
@@ -130,13 +129,6 @@ def test_without_a_network_nothing_is_recorded_and_with_one_nothing_else_changes
     assert timed[2:] == plain[2:]
 
 
-def test_the_default_network_is_no_part_of_a_runs_identity(fedcomp: Fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*SMALL, f"output_root={tmp_path}") == 0
-    (identity,) = tmp_path.rglob("identity.json")
-    assert "network" not in json.loads(identity.read_text())
-    assert "record_traffic" not in identity.read_text()
-
-
 def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_path: Path) -> None:
     def run(path: Path) -> set[str]:
         assert fedcomp(*SMALL, "network=csv", f"network.path={path}", f"output_root={tmp_path / 'out'}") == 0
@@ -153,18 +145,3 @@ def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_pa
     assert found == {name for name in run(other) if name not in first}
     with pytest.raises(ValueError, match=r"network.contents=00 is not the fingerprint of .*: the file has changed"):
         CsvLinks(path=str(other), contents="00")
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("network.up_bps=0",), "network.up_bps=0 must be a number in (0, inf]: in bit/s"),
-        (("network=shared",), "network.capacity_bps is missing: give the uplink of cell 0 in bit/s"),
-        (("network=csv",), "network.path is empty"),
-        (("network=csv", "network.path=none.csv"), "network.path=none.csv cannot be read"),
-        (("network=none", "network.up_bps=3"), "network.up_bps"),
-    ],
-)
-def test_wrong_networks_are_one_line(fedcomp: Fedcomp, capsys, options: tuple[str, ...], says: str) -> None:
-    assert fedcomp(*SMALL, "network=fixed", *options) != 0
-    assert says in capsys.readouterr().err.strip().splitlines()[-1]
