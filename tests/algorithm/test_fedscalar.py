@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
 
 from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
 from fedcomp.algorithm.fedscalar import FedScalar
@@ -20,26 +19,8 @@ FEDAVG = FedAvg(SGD, ServerSgd(), Compressor(Dense()), Compressor(Dense()), "uni
 DIM = world.NUM_FEATURES * 4 + 4 + 4 * world.NUM_CLASSES + world.NUM_CLASSES
 
 
-class OneNumber(nn.Module):
-    """A model of a single parameter: D = 1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((1,), 0.5))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[..., : world.NUM_CLASSES] * self.scale
-
-
 def _after(algorithm, rounds: int = 3, **options) -> torch.Tensor:
     return world.run(world.simulation(algorithm, rounds=rounds, **options)).theta
-
-
-@looped("vector", ["shared", "per_agent"])
-def test_one_parameter_with_signs_is_fedavg(vector: str) -> None:
-    plain = _after(FEDAVG, module=OneNumber)
-    assert torch.allclose(_after(FedScalar(SGD, vector), module=OneNumber), plain, rtol=1e-5)
-    assert not torch.allclose(_after(FedScalar(SGD, vector, "gaussian"), module=OneNumber), plain, rtol=1e-3)
 
 
 @looped("vector", ["shared", "per_agent"])

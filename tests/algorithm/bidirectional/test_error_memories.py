@@ -91,14 +91,6 @@ def test_doublesqueeze_is_fedavg_with_error_feedback_at_both_ends() -> None:
     assert (fading.uplink.feedback, fading.downlink.feedback) == (ErrorFeedback(0.5), ErrorFeedback())
 
 
-@looped("up, down", [(SIGN, SIGN), (TOPK, SIGN), (RANDK, RANDK)])
-def test_one_message_of_neolithic_is_doublesqueeze(up: Compressor, down: Compressor) -> None:
-    once = Run(Neolithic(STEP, SERVER, up, down, passes=1), CLIENTS).last(6)
-    squeezed = Run(DoubleSqueeze(STEP, SERVER, up, down), CLIENTS).last(6)
-    assert torch.equal(once.theta, squeezed.theta)
-    assert torch.equal(once.uplink.sender, squeezed.uplink.sender)
-
-
 def test_a_copy_of_neolithic_with_another_option_repeats_its_messages_as_often() -> None:
     copy = replace(Neolithic(STEP, SERVER, SIGN, SIGN, passes=3), weights="samples")
     assert copy.uplink.codec == copy.downlink.codec == FastCompressedCommunication(SIGN.codec, 3)

@@ -31,28 +31,6 @@ def _rounds(algorithm: M3, num: int = 12, **options) -> Iterator[Round]:
     return rounds(world.simulation(algorithm, participation=world.FULL, rounds=num, **options))
 
 
-def test_parts_are_disjoint_and_cover_the_model() -> None:
-    assert DIM % NUM != 0
-    for one in list(_rounds(_m3(p_down=0), 6))[1:]:
-        part = one.after.models - one.before.models
-        assert one.before.step.all()  # so that an entry is sent if and only if it changes
-        assert (part.count_nonzero(0) == 1).all()
-        assert set(part.count_nonzero(1).tolist()) == {DIM // NUM, DIM // NUM + 1}
-        assert torch.allclose(part.sum(0), NUM * one.before.step, rtol=1e-3, atol=1e-5)
-
-
-def test_clients_models_average_to_the_servers_which_independent_parts_do_not() -> None:
-    def distance(downlink: Compressor) -> float:
-        made = _rounds(_m3(downlink=downlink, p_down=0))
-        return max(float((one.after.models.mean(0) - one.before.theta).abs().max()) for one in made)
-
-    assert distance(PERMK) < 1e-6
-    assert distance(Compressor(RandK(1 / NUM))) > 1e-3
-    first, second = (one.after.models for one in _rounds(_m3(p_down=0), 2))
-    assert torch.equal(first, first[:1].expand(NUM, -1))  # the first message is the whole model
-    assert (second - second[0]).abs().max() > 1e-3
-
-
 @looped("differences", ["marina", "ef21"])
 def test_with_whole_vectors_it_is_fedavg(differences: str) -> None:
     ours, theirs = Ledger(), Ledger()

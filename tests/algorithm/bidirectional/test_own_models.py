@@ -80,12 +80,6 @@ def test_every_client_of_liec_corrects_itself_at_once() -> None:
         assert torch.allclose(moved - moved[:1], ETA * (left - left[:1]), atol=1e-5)
 
 
-def test_fused_averaging_gives_the_same_model() -> None:
-    both = (Run(LIEC(STEP, SERVER, SIGN, SIGN, 3, fused), CLIENTS).states(6) for fused in (False, True))
-    for apart, fused in zip(*both, strict=True):
-        assert torch.allclose(apart.theta, fused.theta, atol=1e-5)
-
-
 ONE = D + 32
 """Bits of a scaled sign of the whole model."""
 BITS = [
