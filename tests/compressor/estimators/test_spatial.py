@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.compressor.estimators.spatial import _binomial, _factors
+from fedcomp.compressor.estimators.spatial import _binomial
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import estimates, gauss, known
@@ -72,30 +72,11 @@ def test_conditioning_of_the_papers_lemma_2_would_be_biased() -> None:
     assert (right @ inverse) / (truncated @ inverse) == pytest.approx(0.854, abs=0.001)
 
 
-def test_max_on_equal_vectors() -> None:
-    # beta = n / (1 - (1-p)^n): the mean of what arrived over the probability that anything did; MSE q/(1-q) ||x||^2.
-    num, k, dim = 6, 3, 12
-    p, q = k / dim, (1 - k / dim) ** num
-    assert _factors(num, p, num - 1.0)[1:] * torch.arange(1, num + 1).numpy() == pytest.approx(1 / (1 - q))
-    x = gauss(1, dim).expand(num, -1)
-    wanted = q / (1 - q) * float(x[0].square().sum())
-    assert float(Spatial("max").expected_error(RandK(k=k), x)) == pytest.approx(wanted, rel=1e-5)
-
-
 @looped("transform", ["max", "avg", "opt", "online"])
 def test_everything_sent_is_exact(transform: str) -> None:
     x = gauss(4, 9)
     estimator = Spatial(transform, 1.0 if transform == "opt" else None)
     assert torch.allclose(estimates(RandK(k=9), estimator, x, 1)[0], x.mean(0), atol=1e-6)
-
-
-def test_constant_transform_and_one_client_are_rand_k() -> None:
-    x = gauss(4, 9)
-    plain = estimates(RandK(k=3), WeightedSum(), x, 5)
-    assert torch.allclose(estimates(RandK(k=3), Spatial("opt", 0.0), x, 5), plain, atol=1e-6)
-    for transform in ("max", "avg", "online"):
-        alone = estimates(RandK(k=3), Spatial(transform), x[:1], 5)
-        assert torch.allclose(alone, estimates(RandK(k=3), WeightedSum(), x[:1], 5), atol=1e-6)
 
 
 def test_opposed_vectors_are_exact() -> None:
@@ -167,13 +148,6 @@ def test_a_memory_has_the_closed_form_error_and_no_bias() -> None:
     squares = error.square().sum(1)
     wanted = (DIM / K - 1) * (x - memory).double().square().sum() / NUM**2
     assert abs(squares.mean() - wanted) < 5 * squares.std() / 1000**0.5
-
-
-def test_first_round_is_rand_k_and_a_true_memory_is_exact() -> None:
-    x = _rows()
-    first, _, payload, shared = _round(Temporal(), x, Temporal().init(NUM, x[0]), 0)
-    assert torch.allclose(first, CODEC.decode(payload, shared).mean(0), atol=1e-6)
-    assert torch.allclose(_round(Temporal(), x, x.clone(), 0)[0], x.mean(0), atol=1e-6)
 
 
 def test_memory_keeps_what_was_sent() -> None:
