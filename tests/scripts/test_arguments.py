@@ -120,7 +120,11 @@ def test_an_unknown_job_is_named(capsys: pytest.CaptureFixture[str], script) -> 
     [
         (gpu_report, "--device cpu --only zzz", "argument --only: no part begins with zzz: machine, tests, equality"),
         (reproduce, "rand_k --budget abc", "argument --budget: invalid hours value: 'abc'"),
+        (reproduce, "rand_k --budget 0", "argument --budget: 0 must be above 0 hours"),
         (reproduce, "rand_k --at-once 1.5", "argument --at-once: 1.5 must be a whole number, 1 or more"),
+        (reproduce, "rand_k --at-once 0", "argument --at-once: 0 must be a whole number, 1 or more"),
+        (reproduce, "fedprox", "argument paper: invalid choice: 'fedprox'"),
+        (reproduce, "rand_k --scale large", "argument --scale: invalid choice: 'large'"),
         (reproduce, f"rand_k --outputs {__file__}/a", f"argument --outputs: {__file__} is no folder"),
         (bench, "J1 --repeats 0", "argument --repeats: 0 must be a whole number, 1 or more"),
         (quickstart, "seed=4", "unrecognized arguments: seed=4"),

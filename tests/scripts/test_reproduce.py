@@ -257,20 +257,6 @@ def test_cells() -> None:
     assert [markdown.verdict(one) for one in (None, True, False)] == ["", "**holds**", "**does not hold**"]
 
 
-def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (
-        ["fedprox"],
-        ["rand_k", "--scale", "large"],
-        ["rand_k", "--budget", "0"],
-        ["rand_k", "--at-once", "0"],
-    ):
-        with pytest.raises(SystemExit):
-            program.main(arguments)
-    shown = capsys.readouterr().err
-    assert "0 must be above 0 hours" in shown
-    assert "0 must be a whole number, 1 or more" in shown
-
-
 @looped(
     "commands, shown",
     [
