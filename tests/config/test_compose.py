@@ -61,16 +61,6 @@ def test_a_text_may_hold_what_reads_as_an_option() -> None:
     assert (config.label, config.rounds) == ("topk rounds=2", 100)
 
 
-def test_ones_own_configs(tmp_path: Path) -> None:
-    folder = tmp_path / "compressor"
-    folder.mkdir()
-    target = "fedcomp.compressor.sparsifiers.topk.TopK"
-    (folder / "half.yaml").write_text(f"# Half\n_target_: {target}\nfraction: 0.5\nfeedback: none\n")
-    assert compose(["compressor=half"], tmp_path).compressor.fraction == 0.5
-    with pytest.raises(ValueError, match="there is no folder .*nowhere"):
-        compose([], tmp_path / "nowhere")
-
-
 def test_a_hydra_application_keeps_its_state(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("a: 1\n")
     with initialize_config_dir(str(tmp_path), version_base="1.3"):
