@@ -13,19 +13,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.looped import looped
 from tests.parts import DENSE, Adam, FedAvg, ServerSgd, Sgd, Svrg
-
-
-class Residual(nn.Module):
-    """No chain of known layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(world.NUM_FEATURES, 4), nn.Linear(4, world.NUM_CLASSES)
-        self.dropout = nn.Dropout(0.3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.first(x)
-        return self.last(x + self.dropout(torch.relu(x)))
+from tests.simulation.user_module import Dropping
 
 
 def _task(outputs: Tensor, batch: Batch, reads: Reads) -> Tensor:
@@ -63,7 +51,7 @@ SOLVERS = {
 }
 
 
-@looped("make", [world.mlp, world.with_batch_norm, Residual])
+@looped("make", [world.mlp, world.with_batch_norm, Dropping])
 @looped("name", SOLVERS)
 def test_the_tasks_loss_makes_the_tasks_steps(name: str, make) -> None:
     plain, own = (_run(solver, make) for solver in (SOLVERS[name], _with(SOLVERS[name], _task)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
@@ -23,6 +23,7 @@ from fedcomp.wire import Ledger, Link, WireLink
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 from tests.parts import Compressor, Dense, FedAvg, ServerSgd, Sgd
+from tests.simulation.user_module import Attending, Dropping, dropping_chain
 
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 TREES = [(clients, chunk_size) for clients in ([4], [0, 2, 4, 5, 6], list(range(7))) for chunk_size in (1, 2, 100)]
@@ -84,27 +85,10 @@ def of_runs(share: Any, half: int) -> dict[str, Any]:
     return found
 
 
-class DropsAnywhere(nn.Module):
-    """Dropout by a function, which only a look at every operation finds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(world.NUM_FEATURES, 8), nn.Linear(8, world.NUM_CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(nn.functional.dropout(self.first(x).relu(), 0.5, self.training))
-
-
-def drops() -> nn.Module:
-    """Dropout among known layers."""
-    layers = nn.Linear(world.NUM_FEATURES, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, world.NUM_CLASSES)
-    return nn.Sequential(*layers)
-
-
 def of_dropout(share: Any) -> dict[str, Any]:
     """Models of networks with dropout after two rounds: masks follow the client, not its process."""
     found: dict[str, Any] = {}
-    for module in (drops, DropsAnywhere):
+    for module in (dropping_chain, Dropping, Attending):
         sim: Simulation = share(world.simulation(ALGORITHM, module, chunk_size=1))
         assert sim.model.draws_in_training
         found[f"dropout {module.__name__}"] = world.run(sim, last=2).theta
