@@ -57,12 +57,6 @@ def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
     assert result.metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
 
-def test_lossless_downlink_of_updates_is_fedavg() -> None:
-    model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
-    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="step"), participation=world.FULL)
-    assert torch.equal(world.run(model).theta, world.run(update).theta)
-
-
 @looped("weights", ["samples", "uniform"])
 def test_batch_norm_statistics_are_averaged_by_weight(weights: str) -> None:
     algorithm = FedAvg(Sgd(lr=1e-9, batch_size=1000), ServerSgd(), DENSE, DENSE, weights)
