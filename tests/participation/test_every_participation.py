@@ -238,23 +238,6 @@ def test_the_largest_inverse_is_that_of_the_rarest_client():
     assert Bernoulli([0.25, 1.0, 0.5]).metrics(3, 0) == {"participation/max_inverse": 4.0}
 
 
-def test_the_aggregate_of_fixed_changes_is_unbiased_with_the_variance_of_the_closed_form():
-    """Mean (1/N) sum Delta_i, variance (1/N^2) sum (1/p_i - 1) ||Delta_i||^2, each within 4.5 standard errors."""
-    rounds, probability = 6000, torch.linspace(0.2, 1.0, 20, dtype=torch.float64)
-    delta = torch.randn(20, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 1
-    rule = Bernoulli(probability.tolist())
-    aggregates = torch.zeros(rounds, 4, dtype=torch.float64)
-    for index in range(rounds):
-        cohort = rule.sample(Key(("round", index)), ONES)
-        aggregates[index] = cohort.weight.double() @ delta[cohort.ids]
-    error = aggregates - delta.mean(0)
-    assert ((aggregates.mean(0) - delta.mean(0)).abs() < 4.5 * aggregates.std(0) / rounds**0.5).all()
-    squares = error.square().sum(1)
-    closed = ((1 / probability - 1) * delta.square().sum(1)).sum() / 20**2
-    assert abs(float(squares.mean() - closed)) < 4.5 * float(squares.std()) / rounds**0.5
-    assert float(closed) > 20 * float(squares.std()) / rounds**0.5
-
-
 class Own(Participation):
     """A rule whose cohort and probabilities a test gives."""
 
