@@ -53,7 +53,7 @@ class RunPlace:
             if finished is None and not RunFiles(path).begun and (twin := near_twin(path, self.plain)) is not None:
                 progress.note(twin)
             yield finished
-            drawn = (path / CURVE).exists()  # not by a run with pictures=false, which is skipped by now
+            drawn = (path / CURVE).exists()  # a run that is skipped may have been made with pictures=false
             progress.note(f"record {'and pictures ' if drawn else ''}in {path}")
 
     def info(self, facts: Mapping[str, float | int]) -> RunInfo:

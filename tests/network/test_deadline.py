@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline, on_time_probability
 from fedcomp.network.exchanges import exchanges
@@ -15,8 +15,9 @@ from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger
-from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
+from fedcomp.wire import Field, Ledger, Link, Payload
+from fedcomp.wire.coding import Elias
+from fedcomp.wire.legs import BROADCAST, UNICAST, UP, WORK, Leg, Legs, RoundLog
 from tests.conformance import world
 from tests.looped import looped
 from tests.network.two_clients import Given, clock
@@ -172,6 +173,40 @@ def test_the_server_answers_those_on_time(algorithm: Any) -> None:
     found = exchanges(one, world.NUM_CLIENTS, multicast=False)
     assert sum(each.down.sum() for each in found) == counted["downlink"]
     assert sum(each.up.sum() for each in found) == counted["uplink"]
+
+
+def _coded(*numbers: int) -> Payload:
+    """Messages of a number each, whose lengths depend on them."""
+    return Payload({"number": Field(torch.tensor(numbers)[:, None], Elias())})
+
+
+def _until_heard(cohort: Cohort, ledger: Ledger) -> Link:
+    """In a round that has begun the clients have been sent something, and have sent their messages."""
+    ledger.log = RoundLog(deadline=Deadline(clock(deadline=1.0), np.ones(9)))
+    ledger.begin_round(cohort)
+    link = Link(ledger)
+    link.broadcast(_coded(30), cohort)
+    link.up(_coded(*cohort.clients))
+    return link
+
+
+def test_answers_to_those_on_time_take_the_place_of_those_to_all() -> None:
+    everybody, on_time = (Cohort.of(clients, torch.ones(len(clients))) for clients in ((1, 3, 5), (1, 5)))
+    ledger, again, wanted = Ledger(), Ledger(), Ledger()
+    for one in (ledger, wanted):
+        _until_heard(everybody, one)  # an earlier round
+    _until_heard(everybody, ledger).broadcast(_coded(77), Everyone(9))
+    answers = _until_heard(on_time, again), _until_heard(everybody, wanted)
+    wanted.num_in_cohort = 2  # whom it answers
+    for link in answers:
+        link.broadcast(_coded(12), Listed(tuple(range(7))))
+        link.unicast(_coded(2, 900))
+    ledger.answer_as(again)
+    assert ledger.counters() == wanted.counters()
+    assert ledger.counters()["receiver_rounds"] == 3 + 7
+    assert ledger.legs is not None
+    kinds = [(leg.kind, leg.who) for leg in ledger.legs.made]
+    assert kinds == [(BROADCAST, "cohort"), (UP, "cohort"), (BROADCAST, tuple(range(7))), (UNICAST, on_time.clients)]
 
 
 def test_a_server_that_heard_nobody_answers_nothing() -> None:

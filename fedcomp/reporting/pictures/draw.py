@@ -156,10 +156,10 @@ def _panel(
     x, y, cut = view(panel)
     _scale(axes, "x", x, int(width / TICK_WIDTH))
     _scale(axes, "y", y)
-    if cut:
-        _note(axes, cut, width)
     for _, value in panel.lines:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
+    if cut:
+        _note(axes, cut, width)
     for label, value in _apart(panel.lines, axes):
         axes.annotate(
             figure.drawable(label),
