@@ -27,7 +27,8 @@ from fedcomp.random.numba_jit import _CompileNotice
 from tests.hidden_gpu import hide_gpu
 from tests.quick_compose import compose_quickly
 
-pytest_plugins = ["tests.bare", "tests.trusting", "tests.records.synthetic_runs", "tests.tracking.wandb_pieces"]
+PLUGINS = ("bare", "outside", "trusting", "records.synthetic_runs", "tracking.wandb_pieces")
+pytest_plugins = [f"tests.{name}" for name in PLUGINS]
 
 torch.set_num_threads(1)
 # Autograd counts devices at its first gradient. Were a test's fake GPU among them, it would start threads, and no

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fedcomp
+from tests.outside import write_files
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "fedcomp"
@@ -147,10 +148,7 @@ def planted(tmp_path: Path) -> Path:
         "top/__init__.py": "",
         "top/c.py": "from house.mid.b import a\nfrom house.low.a import math\n",
     }
-    for name, text in files.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    return package
+    return write_files(package, files)
 
 
 HOUSE = {"low": 0, "mid": 1, "top": 2}

@@ -6,6 +6,7 @@ import pytest
 
 from tests.bare import DATA
 from tests.left import record
+from tests.outside import write_files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,14 +57,13 @@ def test_threads_change_no_bit(fedcomp, tmp_path: Path) -> None:
     """A user's own convolutional network, whose chunks of one client are shared by threads."""
     import torch
 
-    (tmp_path / "mine" / "model").mkdir(parents=True)
-    (tmp_path / "mine" / "small_cnn.py").write_text(SMALL_CNN)
-    (tmp_path / "mine" / "model" / "small.yaml").write_text("_target_: small_cnn.small_cnn\n_partial_: true\n")
+    choice = "_target_: small_cnn.small_cnn\n_partial_: true\n"
+    mine = write_files(tmp_path / "mine", {"small_cnn.py": SMALL_CNN, "model/small.yaml": choice})
     states = []
     for threads in (1, 2, 3):
         root = tmp_path / str(threads)
         options = ("model=small", "rounds=3", "client.batch_size=20", f"threads={threads}", f"output_root={root}")
-        assert fedcomp("--config-dir", str(tmp_path / "mine"), *options) == 0
+        assert fedcomp("--config-dir", str(mine), *options) == 0
         (checkpoint,) = root.rglob("checkpoint.pt")
         states.append(torch.load(checkpoint, weights_only=True)["state"])
     for other in states[1:]:

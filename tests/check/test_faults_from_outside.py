@@ -1,7 +1,5 @@
 """`fedcomp-check` finds faults of parts in a folder outside the repository, and passes sound ones."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from fedcomp.core.folders import CONF
 from fedcomp.provenance.checked import unchecked
 from fedcomp.provenance.code import source
 from tests.looped import looped
+from tests.outside import write_files
 from tests.thorough import thorough
 
 CODEC = """
@@ -175,19 +174,9 @@ CONFIGS = {
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder of one's own parts below the current one; what is imported from it is forgotten."""
-    for name, text in CONFIGS.items():
-        path = tmp_path / "mine" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.chdir(tmp_path)
-    yield "mine"
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
+def mine(outside: Path) -> str:
+    """A folder of one's own parts below the current one."""
+    return write_files(outside / "mine", CONFIGS).name
 
 
 QUICK = ("rounds=1", "num_clients=2", "pictures=false", "quiet=true", "overwrite=true", "device=cpu")

@@ -16,6 +16,7 @@ import pytest
 from fedcomp.cli import entry_points
 from fedcomp.cli.completion import INSTALL, SCRIPTS, UNINSTALL, completions, parse_line
 from tests.looped import looped
+from tests.outside import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"#!{sys.executable}\nfrom fedcomp.cli.entry_points import fedcomp\nfedcomp()\n"
@@ -38,12 +39,9 @@ def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """A folder of the user's own configs, with a space in its name."""
-    folder = tmp_path / "my own"
-    (folder / "compressor").mkdir(parents=True)
-    (folder / "compressor" / "quarter.yaml").write_text("defaults: [topk, _self_]\nshare: 0.25\n")
-    (folder / "experiment" / "lab").mkdir(parents=True)
-    (folder / "experiment" / "lab" / "one.yaml").write_text("# @package _global_\nrounds: 3\n")
-    return folder
+    compressor, experiment = "defaults: [topk, _self_]\nshare: 0.25\n", "# @package _global_\nrounds: 3\n"
+    files = {"compressor/quarter.yaml": compressor, "experiment/lab/one.yaml": experiment}
+    return write_files(tmp_path / "my own", files)
 
 
 @looped(

@@ -9,6 +9,7 @@ from fedcomp.cli.help import WIDTH
 from fedcomp.config.comments import read
 from fedcomp.core.choices import options
 from tests.ascii_locale import ascii_locale
+from tests.outside import write_files
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
@@ -120,10 +121,8 @@ def test_an_experiment_shows_all_its_values(shown) -> None:
 
 
 def test_own_configs_explain_themselves(shown, tmp_path: Path) -> None:
-    folder = tmp_path / "mine" / "compressor"
-    folder.mkdir(parents=True)
     long = "an explanation that is longer than a line of help can be, " * 3 + "and ends"
-    (folder / "quarter.yaml").write_text(
+    quarter = (
         "# A quarter of the entries.\n"
         "defaults: [topk, _self_]\n"
         "fraction: 0.25\n"
@@ -132,7 +131,7 @@ def test_own_configs_explain_themselves(shown, tmp_path: Path) -> None:
         "bare: 4\n"
         "an_option_with_a_really_long_name: true  # short\n"
     )
-    mine = ("--config-dir", str(tmp_path / "mine"))
+    mine = ("--config-dir", str(write_files(tmp_path / "mine", {"compressor/quarter.yaml": quarter})))
     text = shown("compressor=quarter", *mine, "--help", "compressor")
     rows = _rows(text, "compressor=quarter: A quarter of the entries.")
     assert rows["fraction=0.25"] == "share of entries sent, above 0, at most 1"

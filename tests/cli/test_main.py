@@ -19,6 +19,7 @@ from fedcomp.records.run_folder import owned
 from fedcomp.simulation.divergence import has_diverged
 from tests.left import folder_of, record, status_of
 from tests.looped import looped
+from tests.outside import write_files
 
 QUICK = ("rounds=4", "num_clients=5", "client.batch_size=40")
 
@@ -120,10 +121,7 @@ def test_a_diverging_run_stops_with_round_client_and_remedy(fedcomp, tmp_path: P
 
 
 def test_values_of_later_rounds_that_an_own_codec_may_have_made(fedcomp, tmp_path: Path, capsys) -> None:
-    mine = tmp_path / "mine"
-    (mine / "compressor").mkdir(parents=True)
-    (mine / "compressor" / "falters.yaml").write_text("_target_: falters.Falters\n")
-    (mine / "falters.py").write_text(
+    code = (
         "from dataclasses import dataclass\n"
         "from fedcomp.compressor.dense import Dense\n"
         "@dataclass(frozen=True)\n"
@@ -131,7 +129,8 @@ def test_values_of_later_rounds_that_an_own_codec_may_have_made(fedcomp, tmp_pat
         "    def decode(self, payload, common):\n"
         "        return super().decode(payload, common) / (0 if 1 in common.key.path else 1)\n"
     )
-    outputs = f"output_root={tmp_path / 'outputs'}"
+    files = {"compressor/falters.yaml": "_target_: falters.Falters\n", "falters.py": code}
+    mine, outputs = write_files(tmp_path / "mine", files), f"output_root={tmp_path / 'outputs'}"
     assert fedcomp("--config-dir", str(mine), *QUICK, "seed=7", "compressor=falters", outputs) == 1
     shown = capsys.readouterr().err.strip()
     assert "error: round 2: the " in shown
@@ -141,9 +140,8 @@ def test_values_of_later_rounds_that_an_own_codec_may_have_made(fedcomp, tmp_pat
 
 @pytest.mark.thorough
 def test_flags_and_overrides_in_any_order(fedcomp, tmp_path: Path, capsys) -> None:
-    mine = tmp_path / "mine"
-    (mine / "compressor").mkdir(parents=True)
-    (mine / "compressor" / "quarter.yaml").write_text("defaults: [topk, _self_]\nfraction: 0.25\n")
+    choice = "defaults: [topk, _self_]\nfraction: 0.25\n"
+    mine = write_files(tmp_path / "mine", {"compressor/quarter.yaml": choice})
     given = ("eval_every=2", "--config-dir", str(mine), "compressor=quarter")
     assert fedcomp(*given, "--cfg", "job", "name=cfg") == 0
     assert "fraction: 0.25" in capsys.readouterr().out
@@ -169,10 +167,8 @@ def any_net(input_shape, num_outputs, **options):
 
 @pytest.mark.parametrize("own", ["net", "any_net"])
 def test_a_part_of_ones_own_has_the_keys_that_it_takes(fedcomp, capsys, tmp_path: Path, own: str) -> None:
-    mine = tmp_path / "mine"
-    (mine / "model").mkdir(parents=True)
-    (mine / "own_nets.py").write_text(OWN)
-    (mine / "model" / "own.yaml").write_text(f"_target_: own_nets.{own}\n_partial_: true\n")
+    choice = f"_target_: own_nets.{own}\n_partial_: true\n"
+    mine = write_files(tmp_path / "mine", {"own_nets.py": OWN, "model/own.yaml": choice})
     flags = "--config-dir", str(mine), "model=own", "+model.width=3"
     assert fedcomp(*flags, *QUICK) == 0
     if own == "net":

@@ -12,6 +12,7 @@ import pytest
 import fedcomp as api
 from tests.cli.wrong_commands import CHOICES, MINE, OF_THE_RUN, OPTIONS, SHORT, TOGETHER, VALUES
 from tests.looped import looped
+from tests.outside import write_files
 
 QUICK = ("rounds=1", "num_clients=2", "quiet=true", "pictures=false")
 
@@ -45,9 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "shadow/torch.py": "",
         "same/compressor/topk.yaml": "_target_: halves.Halves\n",
     }
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_files(folder, files)
     (folder / "empty").mkdir()
     np.save(folder / "complex.npy", np.ones((2, 3), complex))
     monkeypatch.chdir(folder)

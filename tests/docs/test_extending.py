@@ -4,7 +4,6 @@ import importlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from fedcomp.check import (
 from fedcomp.records.metrics_file import read_lines
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.looped import looped
+from tests.outside import write_files
 from tests.parts import Compressor, Dense, ServerSgd, Sgd
 
 PAGE = "docs/extending.md"
@@ -40,28 +40,9 @@ def _commands() -> list[str]:
     return [line for line in lines if line.startswith("fedcomp --config-dir mine")]
 
 
-@pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to run in; what is imported from it is forgotten."""
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
-def write(page: str, folder: Path) -> None:
-    for name, text in files(page).items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
 def test_an_objective_of_your_own_is_searched_for(fedcomp, outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("optuna")
-    write("docs/grids.md", outside)
+    write_files(outside, files("docs/grids.md"))
     (line,) = re.findall(r"^fedcomp --config-dir mine .*", PAGES["docs/grids.md"], re.M)
     short = {"rounds": "rounds=2", "name": "name=fedcomp"}
     words = [short.get(word.partition("=")[0], word) for word in shlex.split(line)[1:]]
@@ -72,7 +53,7 @@ def test_an_objective_of_your_own_is_searched_for(fedcomp, outside: Path, capsys
 
 @pytest.mark.parametrize("command", _commands())
 def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None:
-    write(PAGE, outside)
+    write_files(outside, files(PAGE))
     short = ["rounds=15", "eval_every=15", "quiet=true", "pictures=false"]
     assert fedcomp(*shlex.split(command)[1:], *short, f"output_root={outside / 'outputs'}") == 0
     (record,) = (outside / "outputs").rglob("metrics.jsonl")
@@ -92,7 +73,7 @@ def test_a_part_of_your_own_learns(fedcomp, outside: Path, command: str) -> None
 def test_finished_runs_are_timed_on_a_network_of_your_own(fedcomp, outside: Path) -> None:
     from fedcomp.replay.__main__ import main
 
-    write(PAGE, outside)
+    write_files(outside, files(PAGE))
     short = ("rounds=2", "num_clients=5", "quiet=true", "pictures=false")
     assert fedcomp(*short, "record_traffic=true", f"output_root={outside / 'plain'}") == 0
     assert fedcomp("--config-dir", "mine", *short, "network=remote", f"output_root={outside / 'timed'}") == 0
@@ -113,7 +94,7 @@ def test_every_kind_of_part_is_written_out() -> None:
 
 @looped("name, bits", [("quarter", lambda layers: 32 * max(1, round(0.25 * sum(layers)))), ("large", None)])
 def test_the_compressors_pass_the_suite(name: str, bits, outside: Path) -> None:
-    write(PAGE, outside)
+    write_files(outside, files(PAGE))
     sys.path.append(str(outside / "mine"))
     own = getattr(importlib.import_module(name), name.title())
     case = codec.CodecCase(name, own(), bits)
@@ -122,7 +103,7 @@ def test_the_compressors_pass_the_suite(name: str, bits, outside: Path) -> None:
 
 
 def test_the_other_parts_pass_theirs(outside: Path) -> None:
-    write(PAGE, outside)
+    write_files(outside, files(PAGE))
     sys.path.append(str(outside / "mine"))
     pairs, zipf, distilling = map(importlib.import_module, ("pairs", "zipf", "distilling"))
     check_participation(ParticipationCase("pairs", pairs.Pairs, rounds=1))
@@ -139,7 +120,7 @@ def _fednova_bits(dim: int, stats: int, layers: tuple[int, ...], cohort: int) ->
 
 @pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 def test_the_algorithm_passes_the_suite(outside: Path, module) -> None:
-    write(PAGE, outside)
+    write_files(outside, files(PAGE))
     sys.path.append(str(outside / "mine"))
     fednova = importlib.import_module("fednova")
     method = fednova.FedNova(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), Compressor(Dense()))
@@ -170,7 +151,7 @@ def _shortened(words: list[str]) -> list[str]:
 
 @pytest.mark.thorough
 def test_the_tutorial(fedcomp, outside: Path) -> None:
-    write(TUTORIAL, outside)
+    write_files(outside, files(TUTORIAL))
     for name, *words in _tutorial():
         if name == "fedcomp":
             assert fedcomp(*_shortened(words), f"output_root={outside / 'outputs'}") == 0, words

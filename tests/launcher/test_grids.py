@@ -13,6 +13,7 @@ from fedcomp.core.folders import CONF
 from fedcomp.launcher import process
 from fedcomp.launcher.contract import GridRun, RunOutcome
 from fedcomp.records.status import read_status
+from tests.outside import write_files
 
 QUICK = ("rounds=2", "num_clients=5", "client.batch_size=40", "threads=1", "device=cpu")
 
@@ -106,13 +107,12 @@ def test_joblib_runs_each_in_a_process_of_its_own(fedcomp, tmp_path: Path, capsy
 
 
 def test_an_experiment_may_be_a_grid_and_the_command_line_wins(fedcomp, tmp_path: Path, capsys) -> None:
-    folder = tmp_path / "mine" / "experiment" / "mse"
-    folder.mkdir(parents=True)
-    (folder / "two.yaml").write_text(
+    experiment = (
         "# @package _global_\n# Two compressors, two seeds.\nname: two\n"
         "hydra: {mode: MULTIRUN, sweeper: {params: {compressor: 'topk,sign', seed: '0,1'}}}\n"
     )
-    mine, out = ("--config-dir", str(tmp_path / "mine")), f"output_root={tmp_path / 'out'}"
+    mine = ("--config-dir", str(write_files(tmp_path / "mine", {"experiment/mse/two.yaml": experiment})))
+    out = f"output_root={tmp_path / 'out'}"
     assert fedcomp(*mine, *QUICK, "experiment=mse/two", "seed=5", out) == 0
     assert sorted(path.parent.name for path in tmp_path.rglob("status.json")) == ["seed=5", "seed=5"]
     shown = capsys.readouterr().err
@@ -198,13 +198,11 @@ def test_an_objective_that_cannot_read_a_record_is_told_behind_the_summary(
     fedcomp, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch, body: str, words: str
 ) -> None:
     monkeypatch.delitem(sys.modules, "wrong_objective", raising=False)
-    (tmp_path / "mine" / "objective").mkdir(parents=True)
-    (tmp_path / "mine" / "objective" / "wrong.yaml").write_text("_target_: wrong_objective.Wrong\n")
-    file = tmp_path / "mine" / "wrong_objective.py"
-    code = "class Wrong:\n    direction = 'maximize'\n\n    def __call__(self, lines):\n        {}\n"
-    file.write_text(code.format(body))
-    monkeypatch.syspath_prepend(tmp_path / "mine")
-    command = ("--config-dir", str(tmp_path / "mine"), *QUICK, "pictures=false", "quiet=true", "objective=wrong")
+    code = f"class Wrong:\n    direction = 'maximize'\n\n    def __call__(self, lines):\n        {body}\n"
+    files = {"objective/wrong.yaml": "_target_: wrong_objective.Wrong\n", "wrong_objective.py": code}
+    mine = write_files(tmp_path / "mine", files)
+    monkeypatch.syspath_prepend(mine)
+    command = ("--config-dir", str(mine), *QUICK, "pictures=false", "quiet=true", "objective=wrong")
     assert fedcomp(*command, "-m", "seed=0,1", f"output_root={tmp_path / 'out'}") == 1
     (shown,) = capsys.readouterr().err.splitlines()
     assert shown.startswith(f"fedcomp: run 0 (seed=0) is finished, but objective Wrong {words}")

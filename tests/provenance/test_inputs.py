@@ -16,6 +16,7 @@ from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.files import fingerprints
 from fedcomp.records.provenance import differences
+from tests.outside import write_files
 from tests.raising import raising
 
 
@@ -32,11 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "space_/one.py": "from space_ import two\n",
         "space_/two.py": "this is no Python",
     }
-    for name, text in content.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    return tmp_path
+    return write_files(tmp_path, content)
 
 
 LAB = ["beside_.py", "lab_/__init__.py", "lab_/deep/__init__.py", "lab_/deep/more.py", "lab_/deep/tools.py"]
@@ -61,11 +59,8 @@ def test_own_files(folder: Path, target: str, names: list[str]) -> None:
 
 def test_a_package_installed_anywhere_is_not_the_users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As by `pip install --target`, into a folder that PYTHONPATH names."""
-    bought = folder / "bought"
-    for name, text in {"pack_/__init__.py": "", "pack_-1.0.dist-info/METADATA": "Name: pack_\nVersion: 1.0\n"}.items():
-        (bought / name).parent.mkdir(parents=True, exist_ok=True)
-        (bought / name).write_text(text)
-    (bought / "loose_.py").write_text("import pack_\n")
+    package = {"pack_/__init__.py": "", "pack_-1.0.dist-info/METADATA": "Name: pack_\nVersion: 1.0\n"}
+    bought = write_files(folder / "bought", {**package, "loose_.py": "import pack_\n"})
     monkeypatch.syspath_prepend(str(bought))
     asked = []
     monkeypatch.setattr(code.sysconfig, "get_path", lambda name: asked.append(name) or "/nowhere")
@@ -129,9 +124,8 @@ def test_images_are_those_that_torchvision_finds(tmp_path: Path) -> None:
     from torchvision.datasets.folder import IMG_EXTENSIONS, make_dataset
 
     assert set(image_folder.EXTENSIONS) == set(IMG_EXTENSIONS)
-    for name in ("train/a/1.PNG", "train/a/deep/2.jpg", "train/a/notes.txt", "train/a/.fedcomp_8.npz", "test/a/3.jpg"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+    names = "train/a/1.PNG", "train/a/deep/2.jpg", "train/a/notes.txt", "train/a/.fedcomp_8.npz", "test/a/3.jpg"
+    write_files(tmp_path, dict.fromkeys(names, ""))
     found = image_folder.data_files(root=str(tmp_path), folder=".")
     both = [*make_dataset(tmp_path / "train", {"a": 0}, IMG_EXTENSIONS)]
     both += make_dataset(tmp_path / "test", {"a": 0}, IMG_EXTENSIONS)

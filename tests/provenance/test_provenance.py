@@ -22,6 +22,7 @@ from fedcomp.tracking.contract import Jsonl
 from fedcomp.training.build import _check_same_inputs
 from tests.interrupted import stopped_after
 from tests.looped import looped
+from tests.outside import write_files
 from tests.refused import one_line_error
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
@@ -128,18 +129,16 @@ def test_a_finished_run_of_other_data_is_no_result(fedcomp, capsys, csv, table: 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
     """A dataset of the user's own, with a module beside it."""
-    folder = tmp_path / "mine"
-    (folder / "dataset").mkdir(parents=True)
-    (folder / "dataset" / "own.yaml").write_text("_target_: own_data.load\n")
-    (folder / "own_data.py").write_text(
-        "from own_numbers import numbers\n"
+    files = {
+        "dataset/own.yaml": "_target_: own_data.load\n",
+        "own_data.py": "from own_numbers import numbers\n"
         "from fedcomp.dataset.contract import Dataset, Samples\n"
         "def load():\n"
         "    samples = Samples(numbers(), numbers().sum(1, keepdim=True))\n"
-        "    return Dataset('own', samples, samples, 'regression', 1)\n"
-    )
-    numbers = "import torch\ndef numbers():\n    return torch.arange(24.0).reshape(12, 2) / 24\n"
-    (folder / "own_numbers.py").write_text(numbers)
+        "    return Dataset('own', samples, samples, 'regression', 1)\n",
+        "own_numbers.py": "import torch\ndef numbers():\n    return torch.arange(24.0).reshape(12, 2) / 24\n",
+    }
+    folder = write_files(tmp_path / "mine", files)
     monkeypatch.setattr(sys, "path", list(sys.path))
     _forget()
     yield ("--config-dir", str(folder), *TINY, "dataset=own", "model=linear")

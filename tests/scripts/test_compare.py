@@ -10,6 +10,7 @@ from scripts.reproduce.experiment import Ended
 from scripts.reproduce.records import Folder, Run
 from scripts.reproduce.same_bits_search import COMMITTED, SEEDS
 from tests.looped import looped
+from tests.outside import write_files
 
 DIGITS = compare.TASKS["digits"]
 
@@ -67,12 +68,9 @@ def test_other_code_is_another_method(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def _own_codec(folder: Path, more: str = "") -> Path:
-    (folder / "compressor").mkdir(parents=True)
     code = f"from fedcomp.compressor.dense import Dense\n\n\nclass Own(Dense):\n    pass\n{more}"
-    (folder / "own_codec.py").write_text(code, encoding="utf-8")
     text = "# Own.\n_target_: own_codec.Own\nprecision: float16\n"
-    (folder / "compressor" / "own_codec.yaml").write_text(text, encoding="utf-8")
-    return folder
+    return write_files(folder, {"own_codec.py": code, "compressor/own_codec.yaml": text})
 
 
 @looped(

@@ -7,6 +7,7 @@ import pytest
 from fedcomp.core.folders import CONF
 from fedcomp.training.error_location import is_in_code, summary
 from tests.left import status_of
+from tests.outside import write_files
 
 CODE = """
 from dataclasses import dataclass, field
@@ -62,9 +63,7 @@ OPTIONS = ("rounds=1", "model=linear", "num_clients=4", "pictures=false")
 @pytest.fixture
 def own(tmp_path: Path) -> tuple[str, ...]:
     """A config folder with a part of each kind; its module has a name of its own, since modules stay imported."""
-    folder, module = tmp_path / "own", f"own_{abs(hash(str(tmp_path)))}"
-    folder.mkdir()
-    (folder / f"{module}.py").write_text(CODE)
+    module = f"own_{abs(hash(str(tmp_path)))}"
     fedavg = (CONF / "algorithm" / "fedavg.yaml").read_text()
     parts = {
         "compressor": "_target_: MODULE.Failing\nwhen: never\nfeedback: none\n",
@@ -72,9 +71,8 @@ def own(tmp_path: Path) -> tuple[str, ...]:
         "model": "_target_: MODULE.Net\n_partial_: true\n",
         "algorithm": fedavg.replace("fedcomp.algorithm.fedavg.FedAvg", "MODULE.Averaging"),
     }
-    for group, text in parts.items():
-        (folder / group).mkdir()
-        (folder / group / "own.yaml").write_text(text.replace("MODULE", module))
+    configs = {f"{group}/own.yaml": text.replace("MODULE", module) for group, text in parts.items()}
+    folder = write_files(tmp_path / "own", {f"{module}.py": CODE, **configs})
     return ("--config-dir", str(folder), *OPTIONS)
 
 

@@ -15,6 +15,7 @@ from fedcomp.wire.legs import ALL, BROADCAST, COHORT, Legs
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.conformance import world
 from tests.looped import looped
+from tests.outside import write_files
 from tests.parts import Bernoulli, fedavg
 from tests.refused import refused
 from tests.thorough import thorough
@@ -145,9 +146,8 @@ REFUSED = {
 @pytest.mark.parametrize("wire", ["packed", *thorough(["counted"])])
 @pytest.mark.parametrize("fault", REFUSED)
 def test_entries_that_the_coding_does_not_write_are_refused(fedcomp, capfd, tmp_path: Path, fault, wire) -> None:
-    (tmp_path / "compressor").mkdir()
-    (tmp_path / "faulty.py").write_text(CODEC)
-    (tmp_path / "compressor/faulty.yaml").write_text("_target_: faulty.Faulty\nfault: none\nfeedback: none\n")
+    choice = "_target_: faulty.Faulty\nfault: none\nfeedback: none\n"
+    write_files(tmp_path, {"faulty.py": CODEC, "compressor/faulty.yaml": choice})
     options = [f"compressor.fault={fault}", f"wire={wire}", "rounds=1", "quiet=true", "pictures=false"]
     assert fedcomp("--config-dir", str(tmp_path), "compressor=faulty", *options) == 1
     assert re.search(f"error: round 1(, client 0)?: {REFUSED[fault]}", capfd.readouterr().err)

@@ -14,6 +14,7 @@ from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from fedcomp.status.__main__ import main as status
 from tests.left import assert_same_run
+from tests.outside import write_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.slurm]
 
@@ -189,11 +190,10 @@ def test_packed_runs_share_one_gpu(tmp_path: Path) -> None:
     gres = subprocess.run(["sinfo", "-h", "-o", "%G"], capture_output=True, text=True).stdout
     if "gpu" not in gres:
         pytest.skip("this Slurm has no GPUs, not even pretend ones (SLURM_DEV_GPUS=2)")
-    (tmp_path / "mine" / "model").mkdir(parents=True)
-    (tmp_path / "mine" / "seen.py").write_text(SEEN)
-    (tmp_path / "mine" / "model" / "seen.yaml").write_text("_target_: seen.seen\n_partial_: true\n")
+    choice = "_target_: seen.seen\n_partial_: true\n"
+    mine = write_files(tmp_path / "mine", {"seen.py": SEEN, "model/seen.yaml": choice})
     gpu = ("launcher.gpus=1", "launcher.runs_per_gpu=2", "model=seen", "rounds=1", "seed=range(4)")
-    code, said = _end(_start(tmp_path / "out", "--config-dir", str(tmp_path / "mine"), *gpu))
+    code, said = _end(_start(tmp_path / "out", "--config-dir", str(mine), *gpu))
     assert code == 0, said
     assert "4 runs as 2 jobs of Slurm" in said
     visible = []
