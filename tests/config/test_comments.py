@@ -27,6 +27,7 @@ from fedcomp.core.choices import content, lineage, options
 from fedcomp.core.folders import CONF
 from tests.config.test_configs import CHOICES, FILES
 from tests.looped import looped
+from tests.outside import write_files
 
 WIDEST = 70
 """Characters of an explanation that `--help` shows in one line beside the option and its value."""
@@ -194,10 +195,8 @@ def test_a_run_and_a_grid_refuse_it_before_the_first_round(fedcomp, capsys, tmp_
 
 
 def test_the_yaml_of_a_users_own_class_is_read(tmp_path: Path) -> None:
-    (tmp_path / "own_sparsifier.py").write_text("class Own:\n    pass\n")
-    (tmp_path / "compressor").mkdir()
     text = "# Mine.\n_target_: own_sparsifier.Own\nmode: plain\nextra: 1  # with mode=rich|full: more\n"
-    (tmp_path / "compressor" / "own.yaml").write_text(text)
+    write_files(tmp_path, {"own_sparsifier.py": "class Own:\n    pass\n", "compressor/own.yaml": text})
     check_effects(compose(["compressor=own"], tmp_path))
     check_effects(compose(["compressor=own", "compressor.extra=2", "compressor.mode=full"], tmp_path))
     says = "compressor.extra=2 has no effect with compressor.mode=plain: leave it out, or take compressor.mode=rich or"
@@ -221,14 +220,16 @@ def test_a_condition_names_an_option_beside_it_and_its_values(path: Path) -> Non
             assert value in {default, *re.split("[ :,(]", other)}, (name, value)
 
 
-GROUPS = ("algorithm", "client", "compressor", "objective", "participation", "partition", "server")
+GROUPS = ("algorithm", "client", "compressor", "launcher", "model", "network", "objective", "participation")
+GROUPS += ("partition", "server", "sweeper")
 NOT_ALONE = {"capacity", "path", "weights", "value", "feedback", "predictor", "estimator"}
-"""Options that are checked once the model or another option is known, that are a file, or a part of their own."""
+NOT_ALONE |= {"name", "study", "folder", "targets"}
+"""Options that are checked once the model or another option is known, that are a name, or a part of their own."""
 NUMBER = r"([0-9][\d.e-]*)"
 OUTSIDE = {
     rf"above {NUMBER}": 0.0,
     rf"{NUMBER} or more|{NUMBER} to \d|in \[{NUMBER},": -1.0,
-    rf"below {NUMBER}": 0.0,
+    rf"below {NUMBER}|in \[\d, {NUMBER}\)": 0.0,
     rf"at most {NUMBER}|\d to {NUMBER}|in \[\d, {NUMBER}\]": 1.0,
 }
 """{an end of a range: what is to be added to it so that it lies outside}."""
@@ -246,14 +247,18 @@ def _excluded(comment: str, default: Any) -> Iterator[Any]:
         yield "nonsense"
 
 
-CASES = [
-    (group, choice, option, value)
+EVERY = {
+    (options(CONF / group / f"{choice}.yaml")["_target_"], option, str(value)): (group, choice, option, value)
     for group, choice in CHOICES
     if group in GROUPS
     for option, default in options(CONF / group / f"{choice}.yaml").items()
     if option not in NOT_ALONE and not option.startswith("_") and not isinstance(default, bool)
     for value in _excluded(read(CONF / group / f"{choice}.yaml").options.get(option, ""), default)
-]
+}
+CASES = list(EVERY.values())
+"""Once for a class, of which there may be several choices."""
+DATA = {"input_shape": (3, 32, 32), "num_outputs": 4, "task": "segmentation", "train": []}
+"""What a model is made for."""
 
 
 @functools.cache
@@ -280,6 +285,7 @@ def _made(group: str, choice: str, changes: dict[str, Any]) -> Any:
         for name, key in parts.items()
         if group == "algorithm" and name in wanted
     }
+    used |= {name: value for name, value in DATA.items() if group == "model" and name in wanted}
     made = make(**used, **{name: value for name, value in given.items() if name in wanted})
     if group == "participation":
         made.check(20)

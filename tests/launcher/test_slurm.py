@@ -181,8 +181,6 @@ def test_a_job_that_is_ended_has_no_result(tmp_path: Path) -> None:
 def test_processes_are_spread_evenly_over_nodes() -> None:
     with pytest.raises(ValueError, match="processes_per_run=3 must be a multiple of launcher.nodes=2"):
         Slurm(processes_per_run=3, nodes=2)
-    with pytest.raises(ValueError, match="launcher.nodes=0 must be a whole number, 1 or more"):
-        Slurm(nodes=0)
 
 
 def _run(folder: Path, number: int = 3) -> GridRun:

@@ -124,13 +124,7 @@ def test_dropout_of_the_heads() -> None:
 
 
 test_what_it_refuses = refused(
-    [
-        ({"dropout": 1.0}, r"model.dropout=1.0 must be a number in \[0, 1\): a probability"),
-        ({"side": 48}, "takes images whose sides are multiples of 32, the dataset gives 48x48: take 64x64"),
-        ({"width": 0}, r"model.width=0 must be a number in \(0, 16\]"),
-        ({"width": "1"}, "model.width=1 must be a number"),
-    ],
-    built,
+    [({"side": 48}, "takes images whose sides are multiples of 32, the dataset gives 48x48: take 64x64")], built
 )
 
 

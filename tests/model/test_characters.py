@@ -122,8 +122,6 @@ def test_chunks_of_recurrent_networks():
             r"but the texts of this dataset have 3 classes: leave the label out \(dataset=t",
         ),
         (partial(char_gpt, width=10, heads=4), {}, r"model.width=10 must be a multiple of model.heads=4"),
-        (partial(char_lstm, layers=0), {}, r"model.layers=0 must be a whole number, 1 or more"),
-        (partial(char_lstm, hidden=True), {}, r"model.hidden=true must be a whole number"),
         (lambda: nn.Linear(LENGTH, VOCAB), {}, r"does not take inputs of shape \(7,\) of tokens, as the dataset"),
         (lambda: nn.Embedding(VOCAB, 4), {}, r"gives outputs of shape \(7, 4\), the dataset needs \(5,\); set"),
     ],

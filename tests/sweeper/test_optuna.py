@@ -179,8 +179,6 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
         _study(tmp_path).sweep({}, hill, BestAccuracy())
     with pytest.raises(ValueError, match="luckiest seed"):
         _study(tmp_path).sweep({"seed": Choices(("0", "1"))}, hill, BestAccuracy())
-    with pytest.raises(ValueError, match="sweeper.sampler=luck must be one of tpe, random"):
-        _study(tmp_path, sampler="luck")
     _study(tmp_path, n_trials=1).sweep(SPACE, hill, BestAccuracy())
 
 

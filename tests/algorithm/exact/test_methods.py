@@ -167,9 +167,7 @@ test_wrong_input = refused(
     [
         (lambda: Tamuna(GD(lr=0.1), p=None, smoothness=1.0), "algorithm.p=null is computed from algorithm.smoothness"),
         (lambda: Tamuna(GD(lr=0.1, steps=2)), "TAMUNA sets its own number of plain gradient steps, but client.steps=2"),
-        (lambda: Tamuna(GD(lr=0.1)).check_cohort(None), "TAMUNA needs as many clients in every round: take"),
         (lambda: Tamuna(GD(lr=0.1), 2).check_cohort(1), "algorithm.sparsity=2 is above the 1 clients .* clients .2"),
-        (lambda: Tamuna(GD(lr=0.1), 4).check_cohort(3), "algorithm.sparsity=4 is above the 3 clients of a round"),
         (lambda: world.simulation(Tamuna(GD(lr=0.1)), world.with_batch_norm).init(), "TAMUNA needs a model without"),
         (lambda: LoCoDL(Adam(lr=0.1), RAND4), "sets its own number of plain gradient steps, but client=adam was given"),
         (lambda: LoCoDL(Sgd(lr=0.1, momentum=0.9), RAND4), "but client.momentum=0.9 was given"),

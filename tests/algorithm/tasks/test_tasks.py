@@ -77,9 +77,7 @@ test_wrong_options = refused(
     [
         (lambda: PrincipalDirection((3, 10**4, 10**4), []), "a matrix of 300000000 x 300000000 numbers; that takes"),
         (lambda: PowerIteration(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
-        (lambda: PrincipalDirection((2,), [], "client"), "model.centre=client must be one of none, global"),
         (lambda: KMeans(DENSE, DENSE, 0), "algorithm.batch_size=0 must be a whole number, 1 or more"),
-        (lambda: Centres((2,), 0), "model.num_clusters=0 must be a whole number"),
     ]
 )
 

@@ -170,7 +170,6 @@ WRONG = [
     ({"targets": ["c_attn"]}, "no linear layer is called c_attn; there are q_proj, k_proj, v_proj"),
     ({"adapter": "none", "dtype": "bfloat16"}, "model.adapter=none trains all: take float32"),
     ({"config": {"model_type": "llama"}}, "model.config describes a network in place of a folder"),
-    ({"attention": "flash"}, "model.attention=flash must be one of sdpa, eager"),
     ({"train_head": "yes"}, "model.train_head=yes must be true, false or auto"),
 ]
 
