@@ -150,6 +150,8 @@ def test_good_datasets_pass():
         (replace(IMAGES, rescale=(1.5, 0.5)), r"rescale is \[1.5, 0.5\], but must be two factors above 0"),
         (replace(IMAGES, rescale=(0.5, 1.5)), r"rescale crops images by itself, but crop_padding is 1"),
         (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
+        (replace(IMAGES, crop_padding=5), r"crop_padding is 5, but must be below the images' 5 pixels"),
+        (replace(CLASSES, unlabelled="background"), r"unlabelled is 'background', but must be one of ignored, absent"),
     ],
 )
 def test_bad_datasets_are_refused_in_one_line(dataset, line):

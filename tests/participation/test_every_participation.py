@@ -184,7 +184,7 @@ test_what_it_refuses = refused(
         *(({"probability": DRAWN | {name: 2.0}}, NONE) for name in ("alpha", "mean")),
         ({"probability": {"low": 0.3, "high": 1.0}}, NONE),
         ({"probability": [0.5, 0.0]}, r"participation.probability is 0.0 for client 1, but must be above 0"),
-        ({"probability": DRAWN | {"seed": "x"}}, r"participation.probability.seed=x must be a whole number, 0 or more"),
+        ({"probability": DRAWN | {"seed": -2}}, r"participation.probability.seed=-2 must be a whole number, 0 or more"),
         *(
             ({"probability": DRAWN | {"alpha": alpha, "beta": 5}}, r"probability.alpha=.* must be a positive number")
             for alpha in (0, -1, "a", float("inf"), True)
