@@ -130,9 +130,10 @@ OPTIONS = [
     ("client.learning_rate=0.1", "there is no option 'client.learning_rate'; did you mean client.lr=0.1?"),
     ("clients=10", "there is no option 'clients'; did you mean num_clients=10?"),
     ("compressor=topk fraction=0.1", "did you mean compressor.fraction=0.1?"),
-    ("compressor.fraction=0.1", "compressor is dense, and fraction belongs to chunk_topk, count_sketch, induced"),
-    ("compressor.fraction=0.1", ", ...; take compressor=topk compressor.fraction=0.1"),
-    ("downlink.fraction=0.1", "; take compressor@downlink=topk downlink.fraction=0.1"),
+    ("compressor.fraction=0.1", "compressor is dense, and fraction belongs to "),
+    ("compressor.fraction=0.1", " choices: chunk_topk, count_sketch, induced, "),
+    ("compressor.fraction=0.1", ", topk_index, wangni; take compressor=CHOICE compressor.fraction=0.1"),
+    ("downlink.fraction=0.1", "; take compressor@downlink=CHOICE downlink.fraction=0.1"),
     (
         "partition.alpha=0.1",
         "partition is iid, and alpha belongs to dirichlet; take partition=dirichlet partition.alpha=0.1",

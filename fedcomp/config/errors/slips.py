@@ -31,8 +31,6 @@ NEXT = re.compile(
 """What stands before the name of another option in one text."""
 PLAIN = re.compile(r"(?:[-+.,\s\deE]|true|false|null)*")
 """Values that are no text: numbers, true, false, null."""
-LISTED = 8
-"""Choices that a message names."""
 
 
 def elsewhere(name: str, value: str, config: Mapping[str, Any], folders: Sequence[Path]) -> str | None:
@@ -51,12 +49,12 @@ def elsewhere(name: str, value: str, config: Mapping[str, Any], folders: Sequenc
     for group in places if part in PARTS else places[1:]:
         having = [choice for choice, options in _choices(group, folders).items() if option in options]
         if having and _has(config, group, "_target_"):
-            first = min(having, key=lambda choice: (len(choice), choice))
-            names = ", ".join(having[:LISTED]) + (", ..." if len(having) > LISTED else "")
+            many = len(having) > 1
+            whose = f"{len(having)} choices: {', '.join(having)}" if many else having[0]
             own, key = part_name(config[group]["_target_"]), "compressor@downlink" if group == "downlink" else group
             return (
-                f"there is no option '{name}': {group} is {own}, and {option} belongs to {names}; take {key}={first} "
-                f"{group}.{option}={value}"
+                f"there is no option '{name}': {group} is {own}, and {option} belongs to {whose}; take "
+                f"{key}={'CHOICE' if many else whose} {group}.{option}={value}"
             )
     return None
 
