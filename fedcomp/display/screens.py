@@ -40,10 +40,10 @@ class Bar(Screen):
         from rich.progress import Progress as RichProgress
 
         self._bar = RichProgress(
-            TextColumn("round {task.completed}/{task.total}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[metrics]}", style="bold"),
-            TextColumn("{task.fields[left]}", style="dim"),
+            BarColumn(bar_width=24),  # a narrow terminal cuts the bar first, then the text's end
+            TextColumn(
+                "round {task.completed}/{task.total}  [bold]{task.fields[metrics]}[/]  [dim]{task.fields[left]}[/]"
+            ),
             console=Console(file=stream, highlight=False),
             auto_refresh=False,
             redirect_stdout=sys.stdout.isatty(),

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
@@ -165,6 +166,26 @@ def test_bar_on_a_terminal_gives_the_cursor_back_on_ctrl_c(monkeypatch: pytest.M
     assert "1.24 Mbit" in shown
     assert "a [note]" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+@looped(
+    "columns, line",
+    [
+        (70, "╸      round 523/1000  accuracy 97.31 %  1.24 Mbit  1 m 01 s left"),
+        (40, "round 523/1000  accuracy 97.31 %  1.24 …"),
+    ],
+)
+def test_a_narrow_terminal_cuts_the_bar_and_then_the_end_of_the_line(monkeypatch, columns: int, line: str) -> None:
+    for name, value in (("TERM", "xterm-256color"), ("COLUMNS", str(columns)), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    reading, writing = pty.openpty()
+    with os.fdopen(writing, "w") as terminal:
+        bar = screen_for(terminal)
+        bar.start(1000)
+        bar.draw(523, 1000, "accuracy 97.31 %  1.24 Mbit", "1 m 01 s left")
+        bar.stop()
+    shown = re.sub(r"\x1b\[[\d?]*\w", "", read_all(reading))
+    assert f"{line}\r" in shown
 
 
 def test_stop_before_start_shows_nothing() -> None:
