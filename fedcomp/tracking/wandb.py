@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedcomp.core.choices import FOLDERS, called
 from fedcomp.core.first_line import first_line
-from fedcomp.core.validate import check_interval
+from fedcomp.core.parse import parse_json
+from fedcomp.core.validate import check_interval, is_whole
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
@@ -94,6 +95,7 @@ class Wandb(Tracker):
         self._run: wandb.Run | None = None
         self._last_round = -1
         self._defined: set[str] = set()
+        self._closed: dict[str, int] = {}  # {folder of a piece that was closed: its last round}
 
     def lacks(self, folder: Path) -> bool:
         """Whether a finished run is not at W&B yet, or an agent of a sweep waits for it under an id of its own."""
@@ -113,10 +115,11 @@ class Wandb(Tracker):
             self._call_with_timeout(_teardown, LOCAL_SECONDS)
         if mode == "offline" and not self._try("not available, the run goes on without", lambda: self._open("offline")):
             return
+        known = self._try("rounds that were logged offline may come twice", self._read_closed_pieces)
         self._try("cannot read what is there", self._find_last_round)
         for line in read_lines(run.folder / RECORD):
             self.log(line)
-        if self._run is not None and self._run.offline:
+        if known and self._run is not None and self._run.offline:
             self._try("pieces of killed sessions stay, so rounds may come twice", self._remove_unclosed_pieces)
 
     def log(self, record: Metrics) -> None:
@@ -202,26 +205,31 @@ class Wandb(Tracker):
         """The last round that the server has; offline, that the closed pieces of the run have."""
         assert self._run is not None
         if self._run.offline:
-            own = [last for name, last in self._closed_pieces().items() if name.endswith(f"-{self._run.id}")]
+            own = [last for name, last in self._closed.items() if name.endswith(f"-{self._run.id}")]
             self._last_round = max(own, default=-1)
         elif self._run.resumed:
             self._last_round = int(self._run.summary.get("round", -1))
 
-    def _closed_pieces(self) -> dict[str, int]:
-        """{folder of a piece that was closed: its last round}."""
+    def _read_closed_pieces(self) -> None:
         path = self._info.folder / PIECES_FILE
-        return json.loads(path.read_text()) if path.exists() else {}
+        try:
+            found = parse_json(path.read_bytes()) if path.exists() else {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(map(is_whole, found.values())):
+            raise ValueError(f"{path} is damaged, and is written anew")
+        self._closed = found
 
     def _note_closed_piece(self, run: wandb.Run) -> None:
-        pieces = {**self._closed_pieces(), Path(run.settings.sync_dir).name: self._last_round}
+        pieces = {**self._closed, Path(run.settings.sync_dir).name: self._last_round}
         write_atomically(self._info.folder / PIECES_FILE, json.dumps(pieces).encode() + b"\n")
 
     def _remove_unclosed_pieces(self) -> None:
         """Remove the offline pieces of sessions that were killed; the piece that is open holds all of their rounds."""
         assert self._run is not None
-        settings, closed = self._run.settings, self._closed_pieces()
+        settings = self._run.settings
         for folder in Path(settings.wandb_dir).glob(f"offline-run-*-{self._run.id}*"):
-            if folder.name not in closed and folder != Path(settings.sync_dir):
+            if folder.name not in self._closed and folder != Path(settings.sync_dir):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, row: Mapping[str, float | int]) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +124,19 @@ def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
     (second,) = pieces(tmp_path)
     assert first.run_id != second.run_id
     assert [row["round"] for row in second.evaluations] == [0, 1]
+
+
+def test_a_damaged_list_of_pieces_is_named_once_and_removes_none(tmp_path: Path, monkeypatch) -> None:
+    opened = SimpleNamespace(id="x", offline=True, settings=SimpleNamespace(wandb_dir=tmp_path, sync_dir="new"))
+    monkeypatch.setattr(Wandb, "_open", lambda self, mode: setattr(self, "_run", opened))
+    (tmp_path / "offline-run-1-x").mkdir()
+    for damage in (b"{half", b"[1]", b'{"a": "x"}', b"", b"\xff"):
+        (tmp_path / "wandb_pieces.json").write_bytes(damage)
+        said: list[str] = []
+        Wandb().start(RunInfo(tmp_path, "demo", "abcd", 3, {}, note=said.append))
+        (line,) = said
+        assert line.endswith(f"come twice ({tmp_path}/wandb_pieces.json is damaged, and is written anew)")
+        assert (tmp_path / "offline-run-1-x").exists()
 
 
 def test_an_id_that_a_full_disk_left_empty_is_drawn_anew(tmp_path: Path) -> None:
