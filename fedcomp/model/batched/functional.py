@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import grad_and_value, vmap
 
 from fedcomp.core.accelerated import Form, tolerance_of
-from fedcomp.core.first_line import first_line
+from fedcomp.core.first_line import first_sentence
 from fedcomp.model.batched import lstm
 from fedcomp.model.batched.checkpointing import switch_of, turned_on
 from fedcomp.model.batched.module_calls import ModuleCalls, Outputs, as_inputs
@@ -113,7 +113,7 @@ class Functional(ModuleCalls):
             raise
         except RuntimeError as error:  # data-dependent control flow, an unsupported operation
             self.vmap_refused = True
-            log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
+            log.info("clients run one after another: vmap cannot run the model (%s)", first_sentence(error))
             return None
         finally:
             self._own.at_once = False

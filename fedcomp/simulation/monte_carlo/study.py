@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.core.accelerated import is_safe
+from fedcomp.core.first_line import first_line
 from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel, num_frozen
 from fedcomp.random.keys import Key
@@ -249,7 +250,8 @@ def _verified_vmap(repetitions: tuple[Simulation, ...]) -> VmappedRepetitions | 
         log.info("repetitions run one after another: %s", refused)
         return None
     except Exception as error:  # of a method that takes the padding rows of a cohort for clients
-        log.warning("repetitions run one after another: all at once raises %s: %s", type(error).__name__, error)
+        kind = type(error).__name__
+        log.warning("repetitions run one after another: all at once raises %s: %s", kind, first_line(error))
         return None
     same = ledger.counters() == counted.counters() and _close(state, other)
     if some and not same:

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedcomp.algorithm.contract import Context, Models
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.first_line import first_line
+from fedcomp.core.first_line import first_sentence
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.monte_carlo.shared import joined_cohort
@@ -133,7 +133,7 @@ def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
     except NotVmappable:
         raise
     except RuntimeError as error:
-        raise NotVmappable(first_line(error)) from error
+        raise NotVmappable(f"vmap cannot run the method ({first_sentence(error)})") from error
 
 
 def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[RoundLog] | None) -> None:
