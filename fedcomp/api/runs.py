@@ -2,6 +2,7 @@
 
 import functools
 import math
+import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,9 +112,11 @@ def run(config: DictConfig | Iterable[str]) -> Run:
         config: of `compose`, or the overrides themselves.
     Raises:
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
+        KeyboardInterrupt: Ctrl-C; the state is saved, and after the last round the run is finished.
     """
     from fedcomp.config.compose import compose
     from fedcomp.runtime.process_settings import pick_device
+    from fedcomp.runtime.signals import GracefulStop, Interrupted
     from fedcomp.training.train import train
 
     if not isinstance(config, DictConfig):
@@ -125,11 +128,17 @@ def run(config: DictConfig | Iterable[str]) -> Run:
                 f"{part}={part_name(target)} is for the runs of a grid, and fedcomp.run makes one: call it for each, "
                 "or use the command line (fedcomp -m ...)"
             )
-    threads = torch.get_num_threads()
+    threads, GracefulStop.unheeded = torch.get_num_threads(), None
     try:
         train(config)
+    except Interrupted as interruption:
+        if interruption.signal != signal.SIGINT:
+            raise
+        raise KeyboardInterrupt(str(interruption)) from interruption
     finally:
         torch.set_num_threads(threads)
+        if GracefulStop.unheeded is not None:  # it came in the last round
+            signal.raise_signal(GracefulStop.unheeded)
     return Run(run_folder(plain_config(config, pick_device(config.device))))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedcomp.api.runs import table
 from fedcomp.dataset.images import digits
 from fedcomp.records.checkpoint import read_last
 from fedcomp.records.run_folder import CHECKPOINT, LOG
+from tests.interrupted import at_line
 from tests.looped import looped
 
 SMALL = ["num_clients=4", "rounds=4", "eval_every=2", "pictures=false", "quiet=true", "device=cpu"]
@@ -94,6 +96,17 @@ def test_running_statistics_are_in_the_model(tmp_path: Path, monkeypatch: pytest
     trained = done.model(trust_code=True)
     assert float(trained[1].running_mean.abs().max()) > 0
     assert _accuracy(trained) == pytest.approx(done.lines[-1]["test/accuracy"], abs=1e-6)
+
+
+@looped("done, state", [(2, "interrupted"), (4, "finished")])
+def test_ctrl_c_is_raised_once_the_run_is_saved(tmp_path: Path, done: int, state: str) -> None:
+    """Also in the last round, so that a loop over runs ends there."""
+    words = [*SMALL, f"output_root={tmp_path}", f"name={state}"]
+    with at_line(done, lambda: signal.raise_signal(signal.SIGINT)), pytest.raises(KeyboardInterrupt):
+        run(words)
+    (stopped,) = load_runs(tmp_path / state)
+    assert (stopped.state, stopped.lines[-1]["round"]) == (state, done)
+    assert run(words).state == "finished"
 
 
 def test_in_a_thread(tmp_path: Path) -> None:
