@@ -23,8 +23,8 @@ DESCRIPTION = """\
 List failed, superseded and duplicate runs, and remove them after asking.
 
     failed      ended with an error
-    superseded  not finished (failed, interrupted or killed), while the same settings and seed are finished in another
-                folder: another name, or the folder of another version of fedcomp
+    superseded  interrupted or killed, while the same settings and seed are finished in another folder: another name,
+                or the folder of another version of fedcomp
     duplicate   finished, with the same settings, seed and record as another finished run, apart from the seconds
 
 No other finished run is removed, nor one that a process works on or that Slurm is about to run.
@@ -120,10 +120,10 @@ def _of_group(group: Sequence[RunState]) -> Iterable[Candidate]:
     for run in group:
         if run.state == "done" or RunFiles(run.folder).held or run.folder.is_symlink():
             continue
-        if done:
-            yield _candidate(run, "superseded", f"{run.state}, and finished in {done[-1].folder}")
-        elif run.state == "failed":
+        if run.state == "failed":
             yield _candidate(run, "failed", run.error or "no error message")
+        elif done:
+            yield _candidate(run, "superseded", f"{run.state}, and finished in {done[-1].folder}")
     again = reversed(done) if len(done) > 1 else ()
     records = [(run, _record(run.folder)) for run in again]  # the preferred one first
     for place, (run, record) in enumerate(records):

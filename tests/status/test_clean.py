@@ -119,8 +119,10 @@ def test_a_yes_removes_what_was_listed(runs: Path, capsys, monkeypatch: pytest.M
 
 
 def test_only_some(runs: Path) -> None:
+    again = _run(runs, "old/ddd", "failed", seed=2, lr=0.3)  # also finished elsewhere
     assert clean.main([str(runs), "--only", "failed", "--yes"]) == 0
     assert not (runs / "grid" / "aaa" / "seed=1").exists()
+    assert not again.exists()
     assert set(_found(runs).values()) == {"duplicate", "superseded"}
 
 
