@@ -89,8 +89,7 @@ class ServerEnd:
         if not self._peers:
             raise Gone(f"no client is here{self._left}: start them and the server again, and they go on")
         absent = tuple(client for client in range(self._num_clients) if client not in self._peers)
-        if self.may_go_on:
-            self.kept.begin(index, absent, range(self._num_clients))
+        self.kept.begin(index, absent, range(self._num_clients))
         self._before = replace(self.carried)
         return absent
 
@@ -148,8 +147,7 @@ class ServerEnd:
         self._tell(save=True)
         for client in list(self._peers):
             self._or_lose(client, _wait_for_save)
-        if self.may_go_on:
-            self.kept.save([client for client in range(self._num_clients) if client not in self._peers])
+        self.kept.save([client for client in range(self._num_clients) if client not in self._peers])
 
     def close(self, **content: Any) -> None:
         """Tell the clients why it ends, as far as they still listen, and close all connections."""

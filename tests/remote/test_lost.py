@@ -276,6 +276,22 @@ def test_a_round_that_is_made_again_with_all_is_without_nobody(tmp_path: Path) -
         assert (tmp_path / ABSENT).exists() == bool(absent)
 
 
+def test_a_server_that_needs_all_knows_who_was_left_out_before(tmp_path: Path) -> None:
+    """And that nobody is in a round that it makes again."""
+    before = Kept(tmp_path)
+    for index in range(2):
+        before.begin(index, (1,), range(2))
+        before.save((0, 1))  # for either, so that it need not bring its state
+    end = ServerEnd(HERE, KEY)
+    end.kept = Kept(tmp_path)
+    clients = gathered(end, 0, 1)
+    for client in clients:
+        client.say(done="saved")
+    assert end.begin(1) == ()
+    end.save()
+    assert end.kept.absent == read_absent(tmp_path / ABSENT) == {0: (1,)}
+
+
 def test_a_disk_without_room_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = Kept(tmp_path)
     rounds.begin(0, (1,), range(3))
