@@ -37,19 +37,22 @@ def _marina_p(lr: float = 4 * 0.34, p: float = 1 / 7, down: Compressor = PERMK) 
 
 
 FAST = [
-    (Scaffold(TEN, STEP, DENSE), CLIENTS, None, 324),
-    (Scallion(TEN, STEP, RAND4, DENSE), CLIENTS, None, 330),
     (FedDyn(TEN, DENSE), CLIENTS, None, 118),
+    (replace(BALANCED, uplink=DENSE), CLIENTS, None, 75),
+    (Tamuna(FAR, 7, None, **CONSTANTS), CLIENTS, None, 81),
+    (_marina_p(), CLIENTS, None, 233),
+]
+THOROUGH = [
+    (Scaffold(TEN, STEP, DENSE), CLIENTS, None, 324),
+    (Scaffold(TEN, STEP, DENSE), CLIENTS, 3, 324),
+    (Scallion(TEN, STEP, RAND4, DENSE), CLIENTS, None, 330),
     (FedDyn(TEN, DENSE), CLIENTS, 3, 200),
+    (FedDyn(TEN, TOP4, 1.0), CLIENTS, None, 300),
     (DASHA, CLIENTS, None, 485),
     (MARINA, CLIENTS, None, 363),
     (LoCoDL(GD(lr=2.0), SEEDLESS, 1.0, convexity=MU), CLIENTS, None, 558),
-    (replace(BALANCED, uplink=DENSE), CLIENTS, None, 75),
-    (Tamuna(FAR, 7, None, **CONSTANTS), CLIENTS, None, 81),
     (Tamuna(FAR, 2, 0.265), CLIENTS, 4, 521),  # a client that learns of its round too late stops at 0.33
-    (_marina_p(), CLIENTS, None, 233),
 ]
-THOROUGH = [(Scaffold(TEN, STEP, DENSE), CLIENTS, 3, 324), (FedDyn(TEN, TOP4, 1.0), CLIENTS, None, 300)]
 SLOW = [
     (Scallion(SLOWLY, STEP, RAND4, TOP10_DOWN), CLIENTS, None, 1668),
     (Scallion(TEN, STEP, RAND4, DENSE), UNEQUAL, None, 900),

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.heterogeneity.control_variates import scale_of_changes
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.fedprox import FedProx
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
@@ -210,6 +211,10 @@ def test_its_fixed_point_is_that_of_exact_proximal_steps(mu: float, floor: float
 
 RAND4 = Compressor(RandK(k=4))
 TOP10_DOWN = Compressor(TopK(k=10, positions="index"), ErrorFeedback())
+
+
+def test_changes_are_scaled_by_what_an_unbiased_codec_allows_unless_told() -> None:
+    assert scale_of_changes(None, RAND4, CLIENTS.layers, N) == pytest.approx(0.1)
 
 
 test_wrong_input = refused(
