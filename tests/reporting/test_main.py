@@ -43,6 +43,7 @@ def test_only_unfinished_runs_are_listed_and_nothing_is_written(make_run: MakeRu
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_paths_and_options_in_any_order(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.8])
     make_run("topk", 0, [0.1, 0.7])
@@ -81,6 +82,7 @@ def test_a_grid_too_large_to_print_says_so(make_run: MakeRun, tmp_path: Path, ca
     assert len(list((tmp_path / "r").glob("*.png"))) == 1
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_the_record_of_a_real_run(fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for method in ("dense", "sign"):
         assert fedcomp("rounds=2", "quiet=true", "name=real", f"compressor={method}") == 0
