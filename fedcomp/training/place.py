@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from fedcomp.config.identity import config_hash
 from fedcomp.config.instantiate import build, build_part
 from fedcomp.config.placement import claim, near_twin, run_folder
 from fedcomp.config.schema import plain_config
@@ -18,7 +19,7 @@ from fedcomp.provenance.check import FinishedRuns
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CONFIG, CURVE, clear, owned
+from fedcomp.records.run_folder import CONFIG, CURVE, IDENTITY, clear, owned
 from fedcomp.runtime.device_name import device_name
 from fedcomp.tracking.contract import RunInfo, Tracker
 
@@ -66,6 +67,12 @@ class RunPlace:
         done = RunFiles(self.path).finished(config)
         if done is None:
             return None
+        origin = self.path.parent.with_name(config_hash(RunFiles(self.path).written_config()))
+        if origin.name != config_hash(self.plain) and (origin / IDENTITY).exists():  # not only of an earlier version
+            raise ValueError(
+                f"{self.path} is a run of other options ({CONFIG}), moved or copied from {origin}: move it back there, "
+                "or start anew with overwrite=true"
+            )
         remark = FinishedRuns(lambda _: build(config.dataset)).check(self.path, self.plain)
         update_label(self.path, self.plain)
         if remark is not None:

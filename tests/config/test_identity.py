@@ -165,6 +165,23 @@ def test_the_folder_says_what_its_hash_stands_for(fedcomp, tmp_path) -> None:
     assert len(path.parent.name) == 10
 
 
+def test_a_finished_run_under_the_hash_of_other_options_is_refused(fedcomp, tmp_path, capsys) -> None:
+    assert fedcomp(*QUICK) == 0
+    (folder,) = [path.parent for path in tmp_path.rglob("config.yaml")]
+    assert fedcomp(*QUICK, "compressor=sign") == 0
+    (other,) = [path.parent for path in tmp_path.rglob("config.yaml") if path.parent != folder]
+    shutil.rmtree(folder)
+    other.rename(folder)
+    capsys.readouterr()
+    assert fedcomp(*QUICK) == 1
+    assert f"{folder} is a run of other options (config.yaml), moved or copied from {other.parent}: move it back" in (
+        capsys.readouterr().err
+    )
+    folder.rename(other)  # what the line says
+    assert fedcomp(*QUICK, "compressor=sign") == 0
+    assert "already finished" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"not JSON", b"\xff\xfe"])
 def test_a_damaged_identity_is_said_with_the_way_back(fedcomp, tmp_path, capsys, content: bytes) -> None:
     assert fedcomp(*QUICK) == 0
