@@ -131,8 +131,8 @@ OPTIONS = [
     ("clients=10", "there is no option 'clients'; did you mean num_clients=10?"),
     ("compressor=topk fraction=0.1", "did you mean compressor.fraction=0.1?"),
     ("compressor.fraction=0.1", "compressor is dense, and fraction belongs to "),
-    ("compressor.fraction=0.1", " choices: chunk_topk, count_sketch, induced, "),
-    ("compressor.fraction=0.1", ", topk_index, wangni; take compressor=CHOICE compressor.fraction=0.1"),
+    ("compressor.fraction=0.1", " choices (chunk_topk, count_sketch, induced, "),
+    ("compressor.fraction=0.1", ", topk_index, wangni); take compressor=CHOICE compressor.fraction=0.1"),
     ("downlink.fraction=0.1", "; take compressor@downlink=CHOICE downlink.fraction=0.1"),
     (
         "partition.alpha=0.1",

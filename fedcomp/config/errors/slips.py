@@ -31,6 +31,8 @@ NEXT = re.compile(
 """What stands before the name of another option in one text."""
 PLAIN = re.compile(r"(?:[-+.,\s\deE]|true|false|null)*")
 """Values that are no text: numbers, true, false, null."""
+LISTED = 12
+"""Choices that a message names."""
 
 
 def elsewhere(name: str, value: str, config: Mapping[str, Any], folders: Sequence[Path]) -> str | None:
@@ -49,8 +51,8 @@ def elsewhere(name: str, value: str, config: Mapping[str, Any], folders: Sequenc
     for group in places if part in PARTS else places[1:]:
         having = [choice for choice, options in _choices(group, folders).items() if option in options]
         if having and _has(config, group, "_target_"):
-            many = len(having) > 1
-            whose = f"{len(having)} choices: {', '.join(having)}" if many else having[0]
+            many, names = len(having) > 1, ", ".join(having[:LISTED]) + (", ..." if len(having) > LISTED else "")
+            whose = f"{len(having)} choices ({names})" if many else names
             own, key = part_name(config[group]["_target_"]), "compressor@downlink" if group == "downlink" else group
             return (
                 f"there is no option '{name}': {group} is {own}, and {option} belongs to {whose}; take "
