@@ -136,21 +136,22 @@ def in_order(
     """{label: its name}, those of `order` first; a label without another name keeps its own.
 
     Args:
-        order: labels, names, or the first word of one label: `topk` for `topk fraction=0.03`. One with commas may be
-            given in the pieces between them, one after another.
+        order: labels, names, or the first word of labels: `topk` for `topk fraction=0.03` and others. One with commas
+            may be given in the pieces between them, one after another.
         rename: {label or its first word: its name}.
     Raises:
         ValueError: a name that nothing has, or two labels with one name.
     """
-    new = {_label(given, labels): name for given, name in (rename or {}).items()}
+    new = {label: name for given, name in (rename or {}).items() for label in _begin_with(given, labels)}
     names = {label: new.get(label, label) for label in labels}
     labels_of = {name: label for label, name in names.items()}
     for name in labels_of:
         if len(same := [other for other in names if names[other] == name]) > 1:
             raise ValueError(f"two methods cannot have one name: {' and '.join(same)} would both be {name}")
     first = [
-        labels_of[given] if given in labels_of else _label(given, labels)
+        label
         for given in _whole(order, [*labels, *labels_of])
+        for label in _begin_with(labels_of.get(given, given), labels)
     ]
     return {label: names[label] for label in dict.fromkeys([*first, *labels])}
 
@@ -166,12 +167,12 @@ def _whole(order: Sequence[str], known: Iterable[str]) -> list[str]:
     return found
 
 
-def _label(given: str, labels: Sequence[str]) -> str:
-    """The label, or the only one whose first word is given."""
-    found = [label for label in labels if given in (label, label.split(" ")[0].rstrip(","))]
-    if given not in labels and len(found) != 1:
+def _begin_with(given: str, labels: Sequence[str]) -> list[str]:
+    """The label, or those whose first word is given."""
+    found = [given] if given in labels else [one for one in labels if given == one.split(" ")[0].rstrip(",")]
+    if not found:
         raise ValueError(f"no method is called '{given}'{suggest(given, labels)}")
-    return given if given in labels else found[0]
+    return found
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

@@ -253,5 +253,6 @@ def test_methods_are_named_by_their_first_word() -> None:
     commas = ["sign", "FedAvg, 32 bits", "top 3 %, error feedback, 16 bits"]
     assert list(in_order(commas, ["top 3 %", "error feedback", "16 bits", "FedAvg"])) == commas[::-1]
     assert in_order(labels, ["Ours"], {"topk": "Ours"})["topk fraction=0.1"] == "Ours"
-    with pytest.raises(ValueError, match="no method is called 'qsgd' .there are: qsgd bits=2"):
-        in_order(labels, ["qsgd"])
+    assert list(in_order(labels, ["qsgd"])) == ["qsgd bits=2", "qsgd bits=4", "dense", "topk fraction=0.1"]
+    with pytest.raises(ValueError, match="qsgd bits=2 and qsgd bits=4 would both be Ours"):
+        in_order(labels, (), {"qsgd": "Ours"})
