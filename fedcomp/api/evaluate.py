@@ -42,7 +42,8 @@ Of a study (repeats=R) every repetition is evaluated: figures are means over the
 tables and histogram have the clients of all.
 A client's test samples are those of its owner where the data say so (as in partition=natural), else the test set with
 the classes in the proportions of the client's training samples. Inputs are normalised as in training.
-DIR (default: RUN/evaluation/NAME) gets metrics.csv, clients.csv, classes.csv and clients.png.
+DIR (default: RUN/evaluation/NAME) gets metrics.csv, clients.csv, classes.csv and clients.png; of a study also
+repetitions.csv.
 exit status: 0 done, 2 a wrong argument (one line on standard error)"""
 
 Note = Callable[[str], None]
